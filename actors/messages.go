@@ -18,7 +18,9 @@ var ErrStopped = errors.New("gendurable: the engine has stopped")
 // row is still owned.
 type RefusedError struct{ Err error }
 
-func (e *RefusedError) Error() string { return "gendurable: the database refused the outcome: " + e.Err.Error() }
+func (e *RefusedError) Error() string {
+	return "gendurable: the database refused the outcome: " + e.Err.Error()
+}
 
 // Unwrap returns the database's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
@@ -132,6 +134,14 @@ type Running struct{ IDs []int64 }
 // Drain stops claiming, releases what is buffered, lets running steps finish until Timeout, then cancels their
 // contexts and leaves what still runs to the lease. root → queue → scheduler. The scheduler answers by closing Done.
 type Drain struct {
+	Timeout time.Duration
+	Done    chan<- struct{}
+}
+
+// Flush asks a flusher to write what it holds and to end: what came before is committed (or answered with an
+// error when Timeout passes first), what comes later is answered with ErrStopped. root → flusher. The flusher
+// answers by closing Done.
+type Flush struct {
 	Timeout time.Duration
 	Done    chan<- struct{}
 }
