@@ -1,0 +1,153 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The version marks that Open accepts: the original schema's, and our part's.
+const (
+	originalVersion = "3"
+	ownVersion      = "2"
+)
+
+// ErrNotMigrated says that the schema lacks the engine's tables or some of their newer columns.
+var ErrNotMigrated = errors.New("pg: the schema is not migrated; run the migrator (Up), or apply its printed SQL")
+
+// ErrWrongVersion says that the schema carries the version mark of a release that this one does not know.
+var ErrWrongVersion = errors.New("pg: the schema has a version this release does not know; use the release that fits it, or another schema")
+
+// Options configure a Store.
+type Options struct {
+	// Schema is where the tables are. Empty: the current schema of the pool's connections.
+	Schema string
+	// Engine is the engine's instance name, the first part of every claim identity. It contains no ':' and no '@'.
+	// Empty: "gendurable".
+	Engine string
+	// Interoperable says that nodes of the original engine share the tables: new rows are marked as if they might
+	// have signals and children already, because the other engine does not keep our marks.
+	Interoperable bool
+}
+
+// Store runs the engine's statements on one schema. It is immutable and safe for concurrent use.
+type Store struct {
+	pool          *pgxpool.Pool
+	schema        string
+	engine        string
+	interoperable bool
+	text          map[string]string // statement texts by name, ready to send
+}
+
+// Open checks that the schema is migrated and prepares the statement texts. The pool is the one that the engine's own
+// statements run on; the caller keeps owning it. It returns an error that wraps ErrNotMigrated or ErrWrongVersion when
+// the schema does not fit.
+func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
+	if o.Engine == "" {
+		o.Engine = "gendurable"
+	}
+	if strings.ContainsAny(o.Engine, ":@\x00") {
+		return nil, fmt.Errorf("pg: the engine name %q contains ':', '@' or NUL; choose another", o.Engine)
+	}
+	schema, err := resolveSchema(ctx, pool, o.Schema)
+	if err != nil {
+		return nil, err
+	}
+	original, own, err := readMarks(ctx, pool, schema)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case original == "" || original == originalVersion && own == "":
+		return nil, fmt.Errorf("schema %q: %w", schema, ErrNotMigrated)
+	case original != originalVersion || own != ownVersion:
+		return nil, fmt.Errorf("schema %q (marks %s/%s, expected %s/%s): %w",
+			schema, original, own, originalVersion, ownVersion, ErrWrongVersion)
+	}
+	return &Store{
+		pool: pool, schema: schema, engine: o.Engine, interoperable: o.Interoperable, text: loadStatements(schema),
+	}, nil
+}
+
+// Schema returns the schema that holds the tables, unquoted.
+func (s *Store) Schema() string { return s.schema }
+
+// sql returns the text of the statement in sql/<name>.sql. An unknown name is a mistake in this package.
+func (s *Store) sql(name string) string {
+	text, ok := s.text[name]
+	if !ok {
+		panic("pg: no statement " + name)
+	}
+	return text
+}
+
+// resolveSchema returns the schema to use: the given one, or the current one of the pool's connections.
+func resolveSchema(ctx context.Context, pool *pgxpool.Pool, schema string) (string, error) {
+	if schema == "" {
+		var current *string
+		if err := pool.QueryRow(ctx, "SELECT current_schema()").Scan(&current); err != nil {
+			return "", fmt.Errorf("pg: find the current schema: %w", err)
+		}
+		if current == nil {
+			return "", errors.New("pg: no schema in the connection's search_path exists; create it, or name one")
+		}
+		schema = *current
+	}
+	return schema, checkSchema(schema)
+}
+
+// readMarks returns the version marks of the original's part and of ours; empty = no such table or no mark. A
+// gen_durable without a mark reads as "(none)": it is somebody's table, not a missing one.
+func readMarks(ctx context.Context, db DB, schema string) (original, own string, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT coalesce(max(coalesce(obj_description(c.oid, 'pg_class'), '(none)')) FILTER (WHERE c.relname = 'gen_durable'), ''),
+		       coalesce(max(obj_description(c.oid, 'pg_class')) FILTER (WHERE c.relname = 'gen_durable_nodes'), '')
+		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		 WHERE n.nspname = $1 AND c.relname IN ('gen_durable', 'gen_durable_nodes')`, schema).Scan(&original, &own)
+	if err != nil {
+		return "", "", fmt.Errorf("pg: read the version marks of schema %q: %w", schema, err)
+	}
+	return original, own, nil
+}
+
+// onFreshPlan runs fn on db, and once more without any cached plan when the first run failed because a plan or a
+// prepared statement went stale under it (a migration while nodes run, a proxy that dropped it). Inside a caller's
+// transaction there is no second run: the failure has aborted it.
+func onFreshPlan(ctx context.Context, db DB, fn func(DB) error) error {
+	err := fn(db)
+	if err == nil || !isStalePlan(err) {
+		return err
+	}
+	switch d := db.(type) {
+	case *pgxpool.Pool:
+		return d.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			if err := c.Conn().DeallocateAll(ctx); err != nil {
+				return fmt.Errorf("pg: drop stale statements: %w", err)
+			}
+			return fn(c)
+		})
+	case *pgx.Conn:
+		if d.PgConn().TxStatus() != 'I' {
+			return err
+		}
+		if err := d.DeallocateAll(ctx); err != nil {
+			return fmt.Errorf("pg: drop stale statements: %w", err)
+		}
+		return fn(d)
+	}
+	return err
+}
+
+// isStalePlan reports whether a statement failed only because its cached plan or name is no longer good.
+func isStalePlan(err error) bool {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		return false
+	}
+	return e.Code == "26000" || e.Code == "0A000" && strings.Contains(e.Routine, "RevalidateCachedQuery")
+}
