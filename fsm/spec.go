@@ -29,13 +29,19 @@ type Spec struct {
 	// MaxCrashes is how often in a row one step may take its worker down before the instance is
 	// failed instead of run; 0 = never.
 	MaxCrashes int
-	// RateLimits are the names of all rate limits the definition is declared with, so that a limit that is
+	// RateLimits are the names (without partitions) of all rate limits the definition is declared with, so that a limit that is
 	// used but not configured is found at start.
 	RateLimits []string
 	// Problems are the mistakes found while the definition was built; Start refuses a definition that has any.
 	Problems []error
 
-	steps map[string]stepSpec
+	steps    map[string]*stepSpec
+	defaults Insertion // what an insert without options gets; its state is unset
+	limit    *rateLimit
+	// open decodes the state of an input for a step; the engine's side of a call.
+	open func(*Spec, *Input) (view, error)
+	// handle is the error handler.
+	handle func(ctx context.Context, call view, err error) (Outcome, error)
 }
 
 // HasStep reports whether the definition knows the step.
@@ -46,8 +52,21 @@ func (s *Spec) HasStep(step string) bool {
 
 // stepSpec is one step as the runner sees it, its type parameters erased.
 type stepSpec struct {
+	name    string
 	timeout time.Duration // 0 = none
-	run     func(ctx context.Context, in *Input) *Encoded
+	to      []string      // the declared targets; nil = any step of the machine
+	call    func(ctx context.Context, call view) (Outcome, error)
+}
+
+// view is a *Call[S] or a *JobCall[A] as the runner sees it.
+type view interface {
+	// encodeState encodes what the code left of the state.
+	encodeState(*Limits) ([]byte, error)
+	// handedIDs are the awaited signals that the code has seen.
+	handedIDs() []int64
+	// withoutSignals empties the signal views for an error handler; the ids that the step was handed before
+	// stay the run's, so that the handler's progress consumes them and its await does not wake on them.
+	withoutSignals(handed []int64)
 }
 
 // Status is where an instance stands in its life; the values are the labels of the database's enum.
@@ -89,8 +108,7 @@ type Input struct {
 	Pages Pages
 	// Limits are the engine's limits on what a step may produce.
 	Limits Limits
-	// Grace is how long a step may run on after its timeout, or after Abandon closed, before Run returns
-	// without it. 0 = 30 s.
+	// Grace is how long a step may run on after its timeout before Run returns without it. 0 = 30 s.
 	Grace time.Duration
 	// Abandon, when closed, makes Run return Abandoned at once, leaving the step's goroutine behind. May be nil.
 	Abandon <-chan struct{}
@@ -108,10 +126,12 @@ type Pages interface {
 // Limits bound what enters the database. The zero value means the defaults.
 type Limits struct {
 	// MaxPayload is the largest encoded state, result or signal payload in bytes; 0 = 1 MiB.
+	// More than 32 MiB counts as 32 MiB.
 	MaxPayload int
 	// Interoperable refuses states, results and payloads that are not JSON objects.
 	Interoperable bool
-	// CheckRateLimit refuses an undeclared rate limit or a weight above its burst; nil = any name goes.
+	// CheckRateLimit refuses an undeclared rate limit or a weight above its burst; nil = any name goes. It gets
+	// the name without the partition.
 	CheckRateLimit func(name string, weight float64) error
 	// CheckInsertion refuses a child of a machine, step or queue that this engine does not know; nil = anything goes.
 	CheckInsertion func(Insertion) error
@@ -136,7 +156,9 @@ const (
 type Result struct {
 	Ending  Ending
 	Encoded *Encoded // non-nil exactly when Ending is Finished
-	Err     error    // why, when Ending is Undecodable
+	// Err is why, when Ending is Undecodable. When it is Finished, the error that the outcome answers (the
+	// step's own, a *PanicError, ErrStepTimeout, an invalid outcome), nil when the step simply returned.
+	Err error
 	// Left is closed when the goroutine of an abandoned step has ended; nil otherwise.
 	Left <-chan struct{}
 }
