@@ -74,7 +74,7 @@ type AwaitInstance struct {
 // AwaitReply answers AwaitInstance. Settled.Status is empty when there is no such instance.
 type AwaitReply struct {
 	Settled pg.Settled
-	Err     error // ErrStopped
+	Err     error // ErrStopped; ErrRestarting: register again
 }
 
 // RunStep hands a claimed row to the steps actor, which gives it to a step actor. Sender: scheduler.
