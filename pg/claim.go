@@ -1,0 +1,105 @@
+package pg
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// claimRetries bounds how often a claim that lost a race for a key claims again, each time half as many rows.
+const claimRetries = 5
+
+// Claim takes up to r.Limit runnable rows of a queue, most urgent first, for the worker, and loads what their steps need.
+// One round trip when nothing is there or nothing has an inbox or children, else two. It waits for nobody. A claim that
+// loses a race for a concurrency key several times over fails with an error of the class Contention.
+//
+// After an error, rows may be claimed without anybody knowing it, if the answer was lost: call ReleaseUnheld.
+func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Claimed, error) {
+	claimed, err := s.claim(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("pg: claim rows of queue %q: %w", r.Queue, err)
+	}
+	if err := s.enrich(ctx, claimed); err != nil {
+		return nil, fmt.Errorf("pg: load the inboxes and children of claimed rows of queue %q: %w", r.Queue, err)
+	}
+	return claimed, nil
+}
+
+func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, err error) {
+	machines, versions, steps := skipArrays(r.Skip)
+	limit := r.Limit
+	for try := 0; ; try++ {
+		err = onFreshPlan(ctx, s.pool, func(db DB) error {
+			rows, err := db.Query(ctx, s.sql("claim"), r.Queue, r.Worker, micros(r.Lease), limit, machines, versions, steps)
+			if err != nil {
+				return err
+			}
+			claimed, err = readClaimed(rows, r.Queue)
+			return err
+		})
+		// Who loses a race for a key is told by its unique index. Fewer rows meet fewer keys.
+		if !isState(err, "23505") || try == claimRetries {
+			break
+		}
+		limit = max(limit/2, 1)
+	}
+	slices.SortFunc(claimed, func(a, b Claimed) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.EligibleAt.Compare(b.EligibleAt), cmp.Compare(a.ID, b.ID))
+	})
+	return claimed, err
+}
+
+// skipArrays are the steps to leave out as parallel arrays; nil when there are none, which spares the probe.
+func skipArrays(skip []StepRef) (machines []string, versions []int32, steps []string) {
+	for _, k := range skip {
+		machines, versions, steps = append(machines, k.Machine), append(versions, int32(k.Version)), append(steps, k.Step)
+	}
+	return machines, versions, steps
+}
+
+// readClaimed reads the rows of a claim. The columns that a batch repeats share their strings.
+func readClaimed(rows pgx.Rows, queue string) ([]Claimed, error) {
+	var claimed []Claimed
+	var shared interned
+	var limit, key, correlation *string
+	var parent *int64
+	row := Claimed{Queue: queue}
+	into := []any{&row.ID, &shared.machine, &row.Version, &shared.step, &row.State, &row.Attempt, &row.Awaits, &row.Priority,
+		&row.EligibleAt, &key, &row.ConcurrencyShard, &limit, &row.Weight, &correlation, &parent, &row.Crashes,
+		&row.CancelReason, &row.HasInbox, &row.HasChildren}
+	_, err := pgx.ForEachRow(rows, into, func() error {
+		row.Machine, row.Step = shared.machine.text, shared.step.text
+		row.ConcurrencyKey, row.RateLimit, row.CorrelationKey = text(key), text(limit), text(correlation)
+		row.ParentID = 0
+		if parent != nil {
+			row.ParentID = *parent
+		}
+		claimed = append(claimed, row)
+		row.State, row.Awaits = nil, nil
+		return nil
+	})
+	return claimed, err
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// interned are columns whose value is mostly that of the row before.
+type interned struct{ machine, step repeated }
+
+type repeated struct{ text string }
+
+// ScanBytes keeps the string it has when the column says the same again.
+func (r *repeated) ScanBytes(v []byte) error {
+	if r.text != string(v) {
+		r.text = string(v)
+	}
+	return nil
+}

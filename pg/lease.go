@@ -1,0 +1,162 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Heartbeat extends the leases of the rows that the worker owns, from the database's now(). It answers each id, in order.
+// It waits for nobody: a row that somebody holds just now is Locked.
+func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duration, ids []int64) ([]Beat, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	found := make(map[int64]Beat, len(ids))
+	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+		rows, err := db.Query(ctx, s.sql("heartbeat"), worker, micros(lease), ids)
+		if err != nil {
+			return err
+		}
+		var id int64
+		var extended bool
+		var reason *string
+		_, err = pgx.ForEachRow(rows, []any{&id, &extended, &reason}, func() error {
+			switch {
+			case extended:
+				found[id] = Beat{ID: id, State: Extended, CancelReason: reason}
+			case found[id].ID == 0:
+				found[id] = Beat{ID: id, State: Locked, CancelReason: reason}
+			}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pg: beat for %d rows of %s: %w", len(ids), worker, err)
+	}
+	beats := make([]Beat, len(ids))
+	for i, id := range ids {
+		beat, ok := found[id]
+		if !ok {
+			beat = Beat{ID: id, State: Lost}
+		}
+		beats[i] = beat
+	}
+	return beats, nil
+}
+
+// ExtendOne extends one lease, waiting for whoever holds the row, though no longer than the session's lock_timeout: then
+// the answer is Locked again.
+func (s *Store) ExtendOne(ctx context.Context, worker string, lease time.Duration, id int64) (Beat, error) {
+	beat := Beat{ID: id, State: Extended}
+	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+		return db.QueryRow(ctx, s.sql("extend_one"), worker, micros(lease), id).Scan(&beat.CancelReason)
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Beat{ID: id, State: Lost}, nil
+	case isState(err, "55P03"):
+		return Beat{ID: id, State: Locked}, nil
+	case err != nil:
+		return Beat{}, fmt.Errorf("pg: extend the lease of row %d: %w", id, err)
+	}
+	return beat, nil
+}
+
+// ErrNotReleased says that some rows could not be given back just now; they still belong to the worker.
+var ErrNotReleased = errors.New("pg: somebody holds rows that are to be released; try again")
+
+// Release gives claimed rows back untouched: attempt and eligible_at as they were. Rows that the worker does not own are
+// left alone. It waits for nobody: when somebody holds some of the rows just now, the others are given back and the error
+// wraps ErrNotReleased.
+func (s *Store) Release(ctx context.Context, worker string, ids []int64) error {
+	_, kept, err := s.release(ctx, worker, ids)
+	if err != nil {
+		return fmt.Errorf("pg: release %d rows of %s: %w", len(ids), worker, err)
+	}
+	if kept > 0 {
+		return fmt.Errorf("%w (%d of %d rows of %s)", ErrNotReleased, kept, len(ids), worker)
+	}
+	return nil
+}
+
+func (s *Store) release(ctx context.Context, worker string, ids []int64) (released, kept int, err error) {
+	if len(ids) == 0 {
+		return 0, 0, nil
+	}
+	err = onFreshPlan(ctx, s.pool, func(db DB) error {
+		return db.QueryRow(ctx, s.sql("release"), worker, ids).Scan(&released, &kept)
+	})
+	return released, kept, err
+}
+
+// ReleaseUnheld gives back every row that carries the worker's name but is not among those it holds: claims whose answer
+// was lost. It returns how many. Held must include what waits for a flush, and the worker must have no claim under way.
+func (s *Store) ReleaseUnheld(ctx context.Context, worker string, held []int64) (int, error) {
+	if held == nil {
+		held = []int64{}
+	}
+	var unheld []int64
+	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+		rows, err := db.Query(ctx, s.sql("unheld"), worker, held)
+		if err != nil {
+			return err
+		}
+		unheld, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("pg: look for rows that %s does not know of: %w", worker, err)
+	}
+	released, kept, err := s.release(ctx, worker, unheld)
+	if err != nil {
+		return 0, fmt.Errorf("pg: release %d rows that %s does not know of: %w", len(unheld), worker, err)
+	}
+	if kept > 0 {
+		return released, fmt.Errorf("%w (%d rows that %s does not know of)", ErrNotReleased, kept, worker)
+	}
+	return released, nil
+}
+
+// ReapResult is what a sweep made runnable.
+type ReapResult struct {
+	Rows   int      // if as many as the limit: sweep again at once
+	Queues []string // where they are, each once
+}
+
+// ReapLeases gives back up to limit rows whose lease has expired, with attempt + 1, and counts the crash. Any number of
+// nodes may do it at once.
+func (s *Store) ReapLeases(ctx context.Context, limit int) (ReapResult, error) {
+	r, err := s.sweep(ctx, "reap", limit)
+	if err != nil {
+		return r, fmt.Errorf("pg: reap expired leases: %w", err)
+	}
+	return r, nil
+}
+
+// WakeDeadlines wakes up to limit parked rows whose await has timed out. Any number of nodes may do it at once.
+func (s *Store) WakeDeadlines(ctx context.Context, limit int) (ReapResult, error) {
+	r, err := s.sweep(ctx, "wake", limit)
+	if err != nil {
+		return r, fmt.Errorf("pg: wake timed-out awaits: %w", err)
+	}
+	return r, nil
+}
+
+// sweep runs a statement that returns a number of rows and their queues. Two rows of the original engine that enter one
+// correlation scope in one sweep are told apart by taking fewer.
+func (s *Store) sweep(ctx context.Context, name string, limit int) (r ReapResult, err error) {
+	for {
+		err = onFreshPlan(ctx, s.pool, func(db DB) error {
+			return db.QueryRow(ctx, s.sql(name), limit).Scan(&r.Rows, &r.Queues)
+		})
+		if !isState(err, "23505") || limit <= 1 {
+			return r, err
+		}
+		limit = max(limit/8, 1)
+	}
+}

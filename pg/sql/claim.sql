@@ -1,0 +1,41 @@
+-- Claims runnable rows of one queue.
+-- $1 text queue · $2 text worker · $3 bigint lease in µs · $4 int limit
+-- $5 text[] machines, $6 int[] versions, $7 text[] steps that this process cannot run; all null = none
+-- The scan walks gen_durable_pick in its order and stops after the limit; rows that somebody holds are skipped, so that a
+-- claim never waits. A row whose concurrency key is taken is filtered by one probe of the very index that forbids the
+-- second one, and a batch takes one row a key; a race that slips through is a unique violation, and the caller claims
+-- again. The scalar subqueries with LIMIT are deliberate: the planner can neither hash them nor turn them into joins.
+-- A row of the original engine that enters its correlation scope only now is left out while its key is occupied.
+-- The rows are then updated by primary key, from an array: the plan does not depend on any estimate.
+-- Rows come in no particular order.
+WITH candidate AS MATERIALIZED (
+    SELECT g.id, g.priority, g.eligible_at, g.concurrency_key
+      FROM public.gen_durable g
+     WHERE g.queue = $1
+       AND g.status = 'runnable'
+       AND g.eligible_at <= now()
+       AND (g.concurrency_key IS NULL
+            OR (SELECT 1 FROM public.gen_durable x
+                 WHERE x.concurrency_key = g.concurrency_key AND x.concurrency_key IS NOT NULL
+                   AND x.status = 'executing' AND x.concurrency_shard IS NULL LIMIT 1) IS NULL)
+       AND CASE WHEN $5::text[] IS NULL THEN true
+                ELSE (SELECT 1 FROM unnest($5::text[], $6::int[], $7::text[]) AS k(fsm, version, step)
+                       WHERE k.fsm = g.fsm AND k.version = g.fsm_version AND k.step = g.step LIMIT 1) IS NULL END
+       AND (g.correlation_key IS NULL OR g.correlation_guard IS NOT NULL OR 'executing' <> ALL (g.correlation_scope)
+            OR (SELECT 1 FROM public.gen_durable o WHERE o.correlation_guard = g.correlation_key LIMIT 1) IS NULL)
+     ORDER BY g.priority, g.eligible_at
+     LIMIT $4
+       FOR NO KEY UPDATE OF g SKIP LOCKED
+), chosen AS (
+    SELECT c.id FROM candidate c WHERE c.concurrency_key IS NULL
+    UNION ALL
+    (SELECT DISTINCT ON (c.concurrency_key) c.id FROM candidate c WHERE c.concurrency_key IS NOT NULL
+      ORDER BY c.concurrency_key, c.priority, c.eligible_at, c.id)
+)
+UPDATE public.gen_durable g
+   SET status = 'executing', locked_by = $2, lease_expires_at = now() + $3::bigint * interval '1 microsecond',
+       updated_at = now()
+ WHERE g.id = ANY (ARRAY(SELECT c.id FROM chosen c))
+RETURNING g.id, g.fsm, g.fsm_version, g.step, g.state, g.attempt, g.awaits, g.priority, g.eligible_at, g.concurrency_key,
+          g.concurrency_shard, g.rate_limit, g.weight, g.correlation_key, g.parent_id,
+          CASE WHEN g.crash_step = g.step THEN g.crashes ELSE 0 END, g.cancel_requested, g.has_inbox, g.has_children

@@ -1,0 +1,12 @@
+-- Locks all rows of a flush that are still owned, in id order, before the statements of its several kinds write them:
+-- two multi-row writers that take rows in one order cannot deadlock.
+-- $1 bigint[] ids, $2 text[] the worker of each
+-- Index: gen_durable_pkey, one probe a row.
+SELECT count(*)::int
+  FROM (SELECT g.id
+          FROM unnest($1::bigint[], $2::text[]) AS u(id, worker)
+          JOIN public.gen_durable g ON g.id = u.id
+         WHERE g.locked_by = u.worker
+           AND coalesce(g.status, 'failed') = 'executing'
+         ORDER BY g.id
+           FOR NO KEY UPDATE OF g) AS held

@@ -1,0 +1,20 @@
+-- Wakes the rows that this transaction has just parked although an awaited signal is there already. A rider.
+-- $1 bigint[] ids · $2 text[] per row the ids of the signals its step was handed, as the text form of a bigint[], or null
+-- A statement after the park, because only its snapshot sees a signal that was committed while the park waited for the
+-- row; a delivery after that waits for the park and wakes the row itself. That a row was parked here is proved as in
+-- flush_inbox. What was handed is a set taken off by id, not a watermark: ids commit out of order.
+-- The difference is an EXCEPT so that a pack of 100,000 costs n and not n².
+-- Returns id and queue of the woken. Indexes: gen_durable_pkey, signals_target.
+UPDATE public.gen_durable g
+   SET status = 'runnable', await_deadline = NULL, eligible_at = now(), updated_at = now()
+  FROM unnest($1::bigint[], $2::text[]) AS u(id, handed)
+ WHERE g.id = u.id
+   AND coalesce(g.status, 'failed') = 'awaiting_signal'
+   AND g.xmin = pg_current_xact_id()::xid AND g.updated_at = now()
+   AND g.has_inbox
+   AND CASE WHEN u.handed IS NULL THEN
+            (SELECT 1 FROM public.signals s WHERE s.target_id = g.id AND s.name = ANY (g.awaits) LIMIT 1) IS NOT NULL
+       ELSE (SELECT 1 FROM (SELECT s.id FROM public.signals s WHERE s.target_id = g.id AND s.name = ANY (g.awaits)
+                            EXCEPT SELECT unnest(u.handed::bigint[])) AS fresh LIMIT 1) IS NOT NULL
+       END
+RETURNING g.id, g.queue

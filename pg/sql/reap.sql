@@ -1,0 +1,25 @@
+-- Gives back rows whose lease has expired: the worker is presumed dead, the attempt counts, and the crash counts for
+-- the step it happened in.
+-- $1 int limit
+-- Takes the rows in lease order with SKIP LOCKED. Returns how many, and their queues.
+-- A row whose correlation key (of a scope of the original engine) is occupied meanwhile is left until it is free.
+-- Index: gen_durable_lease, then gen_durable_pkey from an array.
+WITH expired AS MATERIALIZED (
+    SELECT g.id
+      FROM public.gen_durable g
+     WHERE g.status = 'executing'
+       AND g.lease_expires_at < now()
+       AND (g.correlation_key IS NULL OR g.correlation_guard IS NOT NULL OR 'runnable' <> ALL (g.correlation_scope)
+            OR (SELECT 1 FROM public.gen_durable o WHERE o.correlation_guard = g.correlation_key LIMIT 1) IS NULL)
+     ORDER BY g.lease_expires_at
+     LIMIT $1
+       FOR NO KEY UPDATE OF g SKIP LOCKED
+), reaped AS (
+    UPDATE public.gen_durable g
+       SET status = 'runnable', attempt = CASE WHEN g.attempt < 2147483647 THEN g.attempt + 1 ELSE g.attempt END,
+           crashes = CASE WHEN g.crash_step = g.step THEN g.crashes + 1 ELSE 1 END, crash_step = g.step,
+           locked_by = NULL, lease_expires_at = NULL, concurrency_shard = NULL, updated_at = now()
+     WHERE g.id = ANY (ARRAY(SELECT e.id FROM expired e))
+    RETURNING g.queue
+)
+SELECT count(*)::int, coalesce(array_agg(DISTINCT r.queue), '{}') FROM reaped r

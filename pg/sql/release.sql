@@ -1,0 +1,24 @@
+-- Gives claimed rows back as if they had not been claimed: attempt and eligible_at as they were.
+-- $1 text worker · $2 bigint[] ids
+-- Takes the rows in id order, skipping those somebody holds. Returns how many were given back and how many are still
+-- the worker's. A row whose correlation key (of a scope of the original engine) is occupied meanwhile stays.
+-- Guard and index as in flush_next.
+WITH mine AS MATERIALIZED (
+    SELECT g.id
+      FROM unnest($2::bigint[]) AS u(id)
+      JOIN public.gen_durable g ON g.id = u.id
+     WHERE g.locked_by = $1
+       AND coalesce(g.status, 'failed') = 'executing'
+       AND (g.correlation_key IS NULL OR g.correlation_guard IS NOT NULL OR 'runnable' <> ALL (g.correlation_scope)
+            OR (SELECT 1 FROM public.gen_durable o WHERE o.correlation_guard = g.correlation_key LIMIT 1) IS NULL)
+     ORDER BY g.id
+       FOR NO KEY UPDATE OF g SKIP LOCKED
+), released AS (
+    UPDATE public.gen_durable g
+       SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL, concurrency_shard = NULL, updated_at = now()
+     WHERE g.id = ANY (ARRAY(SELECT m.id FROM mine m))
+    RETURNING g.id
+)
+SELECT (SELECT count(*)::int FROM released),
+       (SELECT count(*)::int FROM unnest($2::bigint[]) AS u(id) JOIN public.gen_durable g ON g.id = u.id
+         WHERE g.locked_by = $1 AND coalesce(g.status, 'failed') = 'executing') - (SELECT count(*)::int FROM released)

@@ -1,0 +1,22 @@
+-- Wakes parked rows whose await has timed out. A timeout is a wake, not a failure: attempt stays.
+-- $1 int limit
+-- Takes the rows in the order of their deadlines with SKIP LOCKED. Returns how many, and their queues.
+-- Index: gen_durable_await_deadline, then gen_durable_pkey from an array.
+WITH due AS MATERIALIZED (
+    SELECT g.id
+      FROM public.gen_durable g
+     WHERE g.status = 'awaiting_signal'
+       AND g.await_deadline IS NOT NULL
+       AND g.await_deadline <= now()
+       AND (g.correlation_key IS NULL OR g.correlation_guard IS NOT NULL OR 'runnable' <> ALL (g.correlation_scope)
+            OR (SELECT 1 FROM public.gen_durable o WHERE o.correlation_guard = g.correlation_key LIMIT 1) IS NULL)
+     ORDER BY g.await_deadline
+     LIMIT $1
+       FOR NO KEY UPDATE OF g SKIP LOCKED
+), woken AS (
+    UPDATE public.gen_durable g
+       SET status = 'runnable', await_deadline = NULL, eligible_at = now(), updated_at = now()
+     WHERE g.id = ANY (ARRAY(SELECT d.id FROM due d))
+    RETURNING g.queue
+)
+SELECT count(*)::int, coalesce(array_agg(DISTINCT w.queue), '{}') FROM woken w
