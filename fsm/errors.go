@@ -12,12 +12,14 @@ import (
 
 // Causes of a step's context. A step whose context ends asks context.Cause why.
 var (
-	// ErrLeaseLost: the engine no longer owns the instance; whatever the step returns is dropped.
+	// ErrLeaseLost: the engine no longer owns the instance; whatever the step returns is dropped. A step that
+	// returns the context's error is spared the error handler.
 	ErrLeaseLost = errors.New("fsm: the lease of this instance was lost; another worker runs it or will run it")
 	// ErrCancelled: somebody cancelled the instance; whatever the step returns, it becomes failed.
 	ErrCancelled = errors.New("fsm: the instance was cancelled")
 	// ErrDraining: the engine is stopping and its DrainTimeout has passed. An outcome returned soon still
-	// counts. A step that returns the context's error is run again elsewhere: no attempt is counted.
+	// counts. A step that returns the context's error was interrupted, it did not fail: its error handler is not
+	// called, and the step runs again elsewhere from the state it started with, no attempt counted.
 	ErrDraining = errors.New("fsm: the engine is stopping")
 	// ErrStepTimeout: the step ran longer than its StepTimeout. It is also the error that the machine's error
 	// handler gets then, whatever the step returned.
@@ -133,8 +135,11 @@ type snoozeError struct{ delay time.Duration }
 
 func (e *snoozeError) Error() string { return "snoozed for " + e.delay.String() }
 
-// interrupted tells a step that gave up because the engine drains from one that failed.
+// interrupted tells code that gave up because its engine drains, or lost the lease, from code that failed.
 func interrupted(ctx context.Context, err error) bool {
-	return (errors.Is(err, context.Canceled) || errors.Is(err, ErrDraining)) &&
-		errors.Is(context.Cause(ctx), ErrDraining)
+	cause := context.Cause(ctx)
+	if !errors.Is(cause, ErrDraining) && !errors.Is(cause, ErrLeaseLost) || errors.Is(err, ErrStepTimeout) {
+		return false
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, cause)
 }

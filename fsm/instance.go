@@ -5,11 +5,8 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 )
-
-func itoa(i int) string { return strconv.Itoa(i) }
 
 // Instance is a new instance of a machine or job, ready to be inserted: made by Machine.New or Job.New. It is an
 // immutable value. Mistakes in its options come to light when it is inserted.

@@ -7,9 +7,9 @@ import (
 
 const (
 	defaultMaxPayload = 1 << 20
-	// hardMaxPayload keeps a payload far from jsonb's own limit of 256 MiB, of which small numbers need six
-	// times the bytes of their text.
-	hardMaxPayload = 32 << 20
+	// hardMaxPayload keeps a payload away from the memory that Postgres allocates at once: parsing an array of
+	// 16 million one-digit numbers, 32 MiB of text, needs more than the 1 GiB that it may.
+	hardMaxPayload = 16 << 20
 	// maxDepth is less than the stack of a Postgres backend holds at its default max_stack_depth.
 	maxDepth = 1000
 )

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -203,7 +204,7 @@ func (o ChildrenOutcome) encode(e *Encoded, c *checker) error {
 			err = c.limits.CheckInsertion(child)
 		}
 		if err != nil {
-			return &InvalidError{Field: "ScheduleChildren", Problem: "has an invalid child at index " + itoa(i), Err: err}
+			return &InvalidError{Field: "ScheduleChildren", Problem: fmt.Sprintf("has an invalid child at index %d", i), Err: err}
 		}
 		const row = 256 // about what the other columns take
 		if size += len(child.State) + row; size > maxFanOut {

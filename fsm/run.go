@@ -113,7 +113,7 @@ func (r *run) work(cause error) {
 	if r.giveUp != nil {
 		r.giveUp.Reset(r.patience())
 	}
-	r.result = Result{Ending: Finished, Encoded: r.handle(call, cause), Err: cause}
+	r.result = r.handle(call, cause)
 }
 
 func (r *run) open() (call view, err error) {
@@ -155,20 +155,24 @@ func (r *run) guardedCall(ctx context.Context, call view) (out Outcome, err erro
 }
 
 // handle runs the error handler; whatever goes wrong in it fails the instance.
-func (r *run) handle(call view, cause error) *Encoded {
+func (r *run) handle(call view, cause error) Result {
 	out, err := r.guardedHandle(call, cause)
 	var e *Encoded
 	if err == nil {
 		e, err = r.encode(call, out, nil)
 	}
-	if err != nil {
-		return &Encoded{Kind: KindStop, Error: CleanError("the error handler failed: " + errorText(err) +
+	switch {
+	case err == nil:
+	case interrupted(r.ctx, err):
+		return r.again(cause)
+	default:
+		e = &Encoded{Kind: KindStop, Error: CleanError("the error handler failed: " + errorText(err) +
 			"\nwhile handling: " + errorText(cause))}
 	}
 	if e.Kind == KindRetry {
 		e.Error = cleanText(cause)
 	}
-	return e
+	return Result{Ending: Finished, Encoded: e, Err: cause}
 }
 
 func (r *run) guardedHandle(call view, cause error) (out Outcome, err error) {
@@ -205,7 +209,7 @@ func (r *run) encode(call view, out Outcome, step *stepSpec) (e *Encoded, err er
 	return e, err
 }
 
-// again is the result of a step that gave up because the engine drains: as if it had not run.
+// again is the result of a step that gave up because it was interrupted: as if it had not run.
 func (r *run) again(cause error) Result {
 	state, err := storedObject(r.in.State)
 	if err != nil {

@@ -126,7 +126,7 @@ type Pages interface {
 // Limits bound what enters the database. The zero value means the defaults.
 type Limits struct {
 	// MaxPayload is the largest encoded state, result or signal payload in bytes; 0 = 1 MiB.
-	// More than 32 MiB counts as 32 MiB.
+	// More than 16 MiB counts as 16 MiB.
 	MaxPayload int
 	// Interoperable refuses states, results and payloads that are not JSON objects.
 	Interoperable bool

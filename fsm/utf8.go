@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strconv"
 	"unicode/utf8"
@@ -34,7 +35,7 @@ func findInvalid(v reflect.Value, path string, depth int) (string, bool) {
 		return "", false
 	}
 	t := v.Type()
-	if t.Implements(jsonMarshaler) || t.Implements(textMarshaler) {
+	if encodesItself(t) || encodesItself(reflect.PointerTo(t)) {
 		return "", false
 	}
 	switch v.Kind() {
@@ -53,6 +54,9 @@ func findInvalid(v reflect.Value, path string, depth int) (string, bool) {
 			}
 		}
 	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "", false
+		}
 		for i := range v.Len() {
 			if p, found := findInvalid(v.Index(i), path+"["+strconv.Itoa(i)+"]", depth+1); found {
 				return p, true
@@ -63,10 +67,14 @@ func findInvalid(v reflect.Value, path string, depth int) (string, bool) {
 			if p, found := findInvalid(it.Key(), "a key of "+path, depth+1); found {
 				return p, true
 			}
-			if p, found := findInvalid(it.Value(), path+"["+strconv.Quote(it.Key().String())+"]", depth+1); found {
+			if p, found := findInvalid(it.Value(), fmt.Sprintf("%s[%v]", path, it.Key()), depth+1); found {
 				return p, true
 			}
 		}
 	}
 	return "", false
+}
+
+func encodesItself(t reflect.Type) bool {
+	return t.Implements(jsonMarshaler) || t.Implements(textMarshaler)
 }
