@@ -3,7 +3,6 @@ package pg
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -127,53 +126,4 @@ func (s *Signal) into() []any { return []any{&s.ID, &s.Name, &s.Payload, &s.Inse
 // into are the destinations of the columns of a child, in the order of the statements that return children.
 func (c *Child) into() []any {
 	return []any{&c.ID, &c.Machine, &c.Status, &c.CorrelationKey, &c.State, &c.Result, &c.Error}
-}
-
-// InboxPage returns up to limit signals of an instance's inbox that are not among the handed ones, oldest first. None
-// means that there are no more.
-func (s *Store) InboxPage(ctx context.Context, id int64, handed []int64, limit int) (page []Signal, err error) {
-	if handed == nil {
-		handed = []int64{}
-	}
-	err = onFreshPlan(ctx, s.pool, func(db DB) error {
-		rows, err := db.Query(ctx, s.sql("inbox_page"), id, handed, limit)
-		if err != nil {
-			return err
-		}
-		page = nil
-		var sig Signal
-		_, err = pgx.ForEachRow(rows, sig.into(), func() error {
-			page = append(page, sig)
-			sig.Payload = nil
-			return nil
-		})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pg: read the inbox of instance %d: %w", id, err)
-	}
-	return page, nil
-}
-
-// ChildrenPage returns up to limit children of an instance with ids above after, in id order. None means that there are
-// no more.
-func (s *Store) ChildrenPage(ctx context.Context, id, after int64, limit int) (page []Child, err error) {
-	err = onFreshPlan(ctx, s.pool, func(db DB) error {
-		rows, err := db.Query(ctx, s.sql("children_page"), id, after, limit)
-		if err != nil {
-			return err
-		}
-		page = nil
-		var child Child
-		_, err = pgx.ForEachRow(rows, child.into(), func() error {
-			page = append(page, child)
-			child.State, child.Result = nil, nil
-			return nil
-		})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pg: read the children of instance %d: %w", id, err)
-	}
-	return page, nil
 }
