@@ -1,0 +1,352 @@
+// Package core decides what the scheduler of one queue does: a deterministic machine that is fed events and
+// the time, and answers with effects. It knows no actors, no goroutines, no clock and no database, so that
+// every decision can be shown in a test.
+//
+// Each claimed row is in exactly one place: buffered (claimed, waits for a slot), running (started, not yet
+// ended), or a twin (claimed anew while the end of its earlier run is still to be reported). A row leaves by
+// ending, by being released, or because a heartbeat found it lost.
+package core
+
+import (
+	"time"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// Config is what a core needs to know. Zero values mean the defaults given.
+type Config struct {
+	// Concurrency is how many rows run at once; default 10.
+	Concurrency int
+	// Lease is the length of a lease (60 s), Heartbeat the time between two beats (20 s).
+	Lease, Heartbeat time.Duration
+	// PollBusy and PollIdle bound the time between two claims that nobody asked for; 1 s and 5 s.
+	PollBusy, PollIdle time.Duration
+	// MaxPrefetch is the most rows that are claimed ahead of free slots, MaxClaim the most one claim asks for; 500 each.
+	MaxPrefetch, MaxClaim int
+	// DrainGrace is how long a cancelled step may run on at the end of a drain; 2 s.
+	DrainGrace time.Duration
+	// Knows says whether this process can run a step; nil = any.
+	Knows func(pg.StepRef) bool
+	// Jitter returns a number from 0 up to 1; nil = always a half.
+	Jitter func() float64
+}
+
+func (c *Config) fill() {
+	orInt := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	orTime := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	orInt(&c.Concurrency, 10)
+	orInt(&c.MaxPrefetch, 500)
+	orInt(&c.MaxClaim, 500)
+	orTime(&c.Lease, 60*time.Second)
+	orTime(&c.Heartbeat, 20*time.Second)
+	orTime(&c.PollBusy, time.Second)
+	orTime(&c.PollIdle, 5*time.Second)
+	orTime(&c.DrainGrace, 2*time.Second)
+	if c.Knows == nil {
+		c.Knows = func(pg.StepRef) bool { return true }
+	}
+	if c.Jitter == nil {
+		c.Jitter = func() float64 { return 0.5 }
+	}
+}
+
+const (
+	maxSkip   = 1000        // steps left out of claims that are remembered
+	maxFuture = 512         // known future wakes that are remembered
+	stuck     = time.Second // a buffer that got no slot for so long is given back
+	retryMin  = 50 * time.Millisecond
+	retryMax  = 5 * time.Second // between two tries of a database that does not answer
+)
+
+// held is a row that this scheduler owns.
+type held struct {
+	row *pg.Claimed // nil for one that was adopted from an earlier life
+	id  int64
+	// seq orders rows and requests: an answer to a request says nothing of a row that was taken up after it.
+	seq       uint64
+	since     time.Time // when it was claimed
+	locked    bool      // the last beat found the row locked
+	cancelled bool      // its context was cancelled with fsm.ErrCancelled
+	// lost: somebody else may own it; it is beaten no more and its end changes nothing.
+	lost bool
+}
+
+// Core is the state of one queue's scheduler. Not safe for concurrent use.
+type Core struct {
+	cfg Config
+	fx  Effects
+	seq uint64
+
+	running  map[int64]*held
+	buffer   []*held // oldest first
+	buffered map[int64]*held
+	twins    map[int64]*held
+	// left are rows whose run was given up or vanished: no more beaten, but somebody's code may still work on
+	// them, so they are not given back either. The value is when to forget them.
+	left map[int64]time.Time
+
+	demand demand
+	supply supply
+	beat   beat
+	unheld unheld
+	drain  drain
+
+	skip      []pg.StepRef
+	skipped   map[pg.StepRef]bool
+	releasing int // releases on their way
+
+	// known is false until the running list has been adopted: until then nothing is claimed.
+	known  bool
+	asked  uint64 // seq of the last AskRunning
+	asking bool
+
+	failures int // calls to the database that failed in a row
+}
+
+// New makes the core of a scheduler that has just started. Its first event should be a Tick; it then asks
+// what runs already, and begins to claim when it knows.
+// resumed says that an earlier life of the same identity may have left rows behind.
+func New(cfg Config, resumed bool, now time.Time) *Core {
+	cfg.fill()
+	c := &Core{
+		cfg: cfg, running: map[int64]*held{}, buffered: map[int64]*held{}, twins: map[int64]*held{}, left: map[int64]time.Time{},
+		skipped: map[pg.StepRef]bool{}, known: !resumed,
+	}
+	c.beat.next = now.Add(cfg.Heartbeat)
+	c.supply.start(cfg, now)
+	if resumed {
+		c.suspect(now)
+	}
+	return c
+}
+
+// Running and Buffered are how many rows hold a slot, and how many wait for one.
+func (c *Core) Running() int { return len(c.running) }
+
+// Buffered is the number of claimed rows that wait for a slot.
+func (c *Core) Buffered() int { return len(c.buffer) + len(c.twins) }
+
+// On takes one event and answers with what is to be done. The answer is valid until the next call.
+func (c *Core) On(e Event, now time.Time) *Effects {
+	c.fx.reset()
+	switch e := e.(type) {
+	case ClaimResult:
+		c.onClaim(e, now)
+	case Ended:
+		c.onEnded(e, now)
+	case Poked:
+		c.onPoke(e, now)
+	case Tick:
+	case BeatResult:
+		c.onBeat(e, now)
+	case ExtendResult:
+		c.onExtend(e, now)
+	case ReleaseResult:
+		c.releasing--
+		c.heard(e.Err)
+		if e.Err != nil {
+			c.suspect(now) // what was not given back is claimed and not held
+		}
+	case UnheldResult:
+		c.onUnheld(e, now)
+	case Running:
+		c.onRunning(e, now)
+	case StepsRestarted:
+		c.asking = false
+		c.ask()
+	case CancelRequested:
+		c.onCancel(e)
+	case Orphaned:
+		c.suspect(now)
+	case Drain:
+		c.onDrain(e, now)
+	}
+	c.decide(now)
+	return &c.fx
+}
+
+// decide does what the state calls for, whatever the event was.
+func (c *Core) decide(now time.Time) {
+	if !c.known {
+		c.ask()
+	}
+	c.startRows()
+	c.giveBackStuck(now)
+	c.decideDrain(now)
+	c.decideBeat(now)
+	c.decideUnheld(now)
+	c.decideClaim(now)
+	c.decideDrained(now)
+	c.fx.Wake = c.nextWake(now)
+}
+
+func (c *Core) nextSeq() uint64 {
+	c.seq++
+	return c.seq
+}
+
+func (c *Core) ask() {
+	if !c.asking {
+		c.asking, c.asked = true, c.nextSeq()
+		c.fx.AskRunning = true
+	}
+}
+
+// free is how many more rows may run. A restarted scheduler may find more running than its Concurrency.
+func (c *Core) free() int { return max(0, c.cfg.Concurrency-len(c.running)) }
+
+func (c *Core) startRows() {
+	if !c.known || c.drain.on {
+		return
+	}
+	for len(c.buffer) > 0 && c.free() > 0 {
+		h := c.buffer[0]
+		c.buffer[0] = nil
+		c.buffer = c.buffer[1:]
+		delete(c.buffered, h.id)
+		c.running[h.id] = h
+		c.fx.Start = append(c.fx.Start, h.row)
+	}
+	if len(c.buffer) == 0 {
+		c.buffer = nil
+	}
+}
+
+func (c *Core) release(ids ...int64) {
+	if len(ids) == 0 {
+		return
+	}
+	if len(c.fx.Release) == 0 {
+		c.releasing++
+	}
+	c.fx.Release = append(c.fx.Release, ids...)
+}
+
+// giveBackStuck releases the buffer when its oldest row has waited for long: its rows are hostages of steps
+// that turned out to be slow, while another node may have slots.
+func (c *Core) giveBackStuck(now time.Time) {
+	if at := c.stuckAt(); !at.IsZero() && !at.After(now) {
+		c.releaseBuffered()
+	}
+}
+
+// stuckAt is when the buffer counts as stuck; zero = there is none.
+func (c *Core) stuckAt() time.Time {
+	var oldest time.Time
+	if len(c.buffer) > 0 {
+		oldest = c.buffer[0].since
+	}
+	for _, h := range c.twins {
+		if oldest.IsZero() || h.since.Before(oldest) {
+			oldest = h.since
+		}
+	}
+	if oldest.IsZero() {
+		return oldest
+	}
+	return oldest.Add(stuck)
+}
+
+func (c *Core) releaseBuffered() {
+	for _, h := range c.buffer {
+		c.release(h.id)
+	}
+	c.buffer = nil
+	clear(c.buffered)
+	for id := range c.twins {
+		c.release(id)
+	}
+	clear(c.twins)
+}
+
+func (c *Core) onEnded(e Ended, now time.Time) {
+	h := c.running[e.ID]
+	if h == nil {
+		return
+	}
+	delete(c.running, e.ID)
+	c.demand.ended(e.Took, now)
+	switch e.End {
+	case actors.EndCommitted:
+		c.supply.requeued(e.Delay, now)
+	case actors.EndVanished, actors.EndAbandoned:
+		c.left[e.ID] = now.Add(2 * c.cfg.Lease)
+	case actors.EndUnknown:
+		if e.Step != (pg.StepRef{}) {
+			c.skipStep(e.Step)
+		}
+		if !h.lost {
+			c.release(e.ID)
+		}
+	}
+	if h.row == nil || h.row.ConcurrencyKey != "" {
+		c.supply.poke() // the key is free: a row that it held back may run
+	}
+	if t := c.twins[e.ID]; t != nil {
+		delete(c.twins, e.ID)
+		c.buffer = append([]*held{t}, c.buffer...)
+		c.buffered[t.id] = t
+	}
+}
+
+// skipStep leaves a step out of the claims from now on.
+func (c *Core) skipStep(s pg.StepRef) {
+	if c.skipped[s] {
+		return
+	}
+	if len(c.skip) == maxSkip {
+		delete(c.skipped, c.skip[0])
+		c.skip = c.skip[1:]
+	}
+	c.skipped[s] = true
+	// A new array: the old one may be in the hands of a claim.
+	c.skip = append(c.skip[:len(c.skip):len(c.skip)], s)
+	c.fx.Unknown = append(c.fx.Unknown, s)
+}
+
+// onRunning makes the list of the steps actor the truth. What was started after the question is not in it.
+func (c *Core) onRunning(e Running, now time.Time) {
+	c.asking = false
+	runs := make(map[int64]bool, len(e.IDs))
+	for _, id := range e.IDs {
+		runs[id] = true
+		if c.running[id] == nil {
+			c.running[id] = &held{id: id, seq: c.nextSeq()}
+		}
+	}
+	for id, h := range c.running {
+		if !runs[id] && h.seq < c.asked {
+			c.onEnded(Ended{actors.StepEnded{ID: id, End: actors.EndAbandoned}}, now)
+		}
+	}
+	c.known = true
+}
+
+func (c *Core) onCancel(e CancelRequested) {
+	if h := c.running[e.ID]; h != nil {
+		c.cancelRequested(h)
+	}
+	if h := c.buffered[e.ID]; h != nil {
+		h.row.CancelReason = &e.Reason
+	}
+	if h := c.twins[e.ID]; h != nil {
+		h.row.CancelReason = &e.Reason
+	}
+}
+
+func (c *Core) cancelRequested(h *held) {
+	if !h.cancelled && !h.lost {
+		h.cancelled = true
+		c.fx.Cancel = append(c.fx.Cancel, Cancel{h.id, fsm.ErrCancelled})
+	}
+}

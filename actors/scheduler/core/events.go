@@ -1,0 +1,121 @@
+package core
+
+import (
+	"time"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// Event is something that happened to the queue. The time at which it happened is On's argument.
+type Event interface{ event() }
+
+type (
+	// ClaimResult answers Effects.Claim.
+	ClaimResult struct {
+		Rows []pg.Claimed
+		Err  error
+		// Unknown says that the claim failed in a way that leaves open whether rows were claimed (the connection
+		// was lost, the call was given up).
+		Unknown bool
+		// Took is the length of the round trip.
+		Took time.Duration
+	}
+	// Ended says that a started row holds its slot no more.
+	Ended struct{ actors.StepEnded }
+	// Poked says that the queue has runnable work, or will have it In from now.
+	Poked struct{ In time.Duration }
+	// Tick says that the time of Effects.Wake has come. A tick that comes early or twice is harmless.
+	Tick struct{}
+	// BeatResult answers Effects.Beat.
+	BeatResult struct {
+		Beats []pg.Beat
+		Err   error
+	}
+	// ExtendResult answers one id of Effects.Extend.
+	ExtendResult struct {
+		Beat pg.Beat
+		Err  error
+	}
+	// ReleaseResult answers Effects.Release.
+	ReleaseResult struct{ Err error }
+	// UnheldResult answers Effects.ReleaseUnheld.
+	UnheldResult struct {
+		Released int
+		Err      error
+	}
+	// Running answers Effects.AskRunning: what runs, by the word of the actor that runs it.
+	Running struct{ IDs []int64 }
+	// StepsRestarted says that the actor that runs steps lost what it ran.
+	StepsRestarted struct{}
+	// CancelRequested says that a cancel was requested for an instance.
+	CancelRequested struct {
+		ID     int64
+		Reason string
+	}
+	// Orphaned says that a claim of an earlier life of this scheduler came to its end only now.
+	Orphaned struct{}
+	// Drain asks for the end: see actors.Drain.
+	Drain struct{ Timeout time.Duration }
+)
+
+func (ClaimResult) event()     {}
+func (Ended) event()           {}
+func (Poked) event()           {}
+func (Tick) event()            {}
+func (BeatResult) event()      {}
+func (ExtendResult) event()    {}
+func (ReleaseResult) event()   {}
+func (UnheldResult) event()    {}
+func (Running) event()         {}
+func (StepsRestarted) event()  {}
+func (CancelRequested) event() {}
+func (Orphaned) event()        {}
+func (Drain) event()           {}
+
+// Effects is the work that an event asks for. Everything in it is to be carried out in the order of the fields.
+type Effects struct {
+	// AskRunning asks for a Running event.
+	AskRunning bool
+	// Cancel cancels the contexts of running rows.
+	Cancel []Cancel
+	// Abandon stops waiting for these running rows; each answers with an Ended.
+	Abandon []int64
+	// Start runs these rows.
+	Start []*pg.Claimed
+	// Release gives these rows back untouched; one ReleaseResult answers for all of them.
+	Release []int64
+	// Beat extends the leases of these ids; one BeatResult answers.
+	Beat []int64
+	// Extend extends the lease of each id alone; an ExtendResult answers for each.
+	Extend []int64
+	// ReleaseUnheld gives back every row that is claimed under this identity and is not in Held.
+	ReleaseUnheld bool
+	Held          []int64
+	// Claim, when above 0, claims so many rows, without those in Skip.
+	Claim int
+	Skip  []pg.StepRef
+	// Wake is when the next Tick is due; it replaces the one asked for before. Zero = none.
+	Wake time.Time
+	// Drained says, once, that a drain has come to its end.
+	Drained bool
+
+	// Lost is how many rows a heartbeat found lost; Unknown the steps that this process was found unable to run;
+	// Outage and Recovered tell the beginning and the end of a time in which the database does not answer.
+	Lost      int
+	Unknown   []pg.StepRef
+	Outage    error
+	Recovered bool
+}
+
+// Cancel is one context to cancel.
+type Cancel struct {
+	ID    int64
+	Cause error
+}
+
+// reset empties the effects. Slices that are handed to others for longer than the call start afresh.
+func (e *Effects) reset() {
+	clear(e.Start)
+	*e = Effects{Start: e.Start[:0], Cancel: e.Cancel[:0]}
+}

@@ -1,0 +1,399 @@
+package core
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// world is what surrounds a core in the property test: which rows the database has under the identity, what
+// really runs, and which questions of the core are still unanswered.
+type world struct {
+	t     *rapid.T
+	core  *Core
+	slots int
+	now   time.Time
+	wake  time.Time
+
+	nextID int64
+	owned  map[int64]bool // claimed in the database
+	// runs are the runs that were started and whose end was not reported; true = the outcome is durable already.
+	runs map[int64]bool
+	left map[int64]bool // to their leases, on purpose
+	free []int64        // rows that ran here before and could be claimed again
+
+	claim    int // asked; 0 = none in flight
+	releases [][]int64
+	beat     []int64
+	extends  []int64
+	unheld   bool
+	held     map[int64]bool
+	asked    bool
+	drained  bool
+	draining bool
+}
+
+func (w *world) on(e Event) {
+	fx := w.core.On(e, w.now)
+	w.wake = fx.Wake
+	for _, r := range fx.Start {
+		if _, running := w.runs[r.ID]; running {
+			w.t.Fatalf("row %d was started twice", r.ID)
+		}
+		if w.draining {
+			w.t.Fatalf("row %d was started in a drain", r.ID)
+		}
+		w.runs[r.ID] = false
+	}
+	if len(w.runs) > w.slots {
+		w.t.Fatalf("%d rows run in %d slots", len(w.runs), w.slots)
+	}
+	if len(fx.Release) > 0 {
+		for _, id := range fx.Release {
+			if done, running := w.runs[id]; running && !done && !w.core.running[id].lost {
+				w.t.Fatalf("running row %d was released", id)
+			}
+		}
+		w.releases = append(w.releases, slices.Clone(fx.Release))
+	}
+	if len(fx.Beat) > 0 {
+		if w.beat != nil {
+			w.t.Fatal("two beats at once")
+		}
+		w.beat = slices.Clone(fx.Beat)
+	}
+	w.extends = append(w.extends, fx.Extend...)
+	if fx.ReleaseUnheld {
+		if w.claim > 0 || w.unheld {
+			w.t.Fatal("unheld rows are released beside a claim")
+		}
+		w.unheld, w.held = true, map[int64]bool{}
+		for _, id := range fx.Held {
+			w.held[id] = true
+		}
+		for id, done := range w.runs {
+			if !done && !w.held[id] {
+				w.t.Fatalf("running row %d would be released as unheld", id)
+			}
+		}
+	}
+	if fx.Claim > 0 {
+		if w.claim > 0 || w.unheld || w.draining {
+			w.t.Fatal("a claim at the wrong time")
+		}
+		w.claim = fx.Claim
+	}
+	if fx.AskRunning {
+		w.asked = true
+	}
+	w.drained = w.drained || fx.Drained
+}
+
+func (w *world) answerClaim(t *rapid.T) {
+	if w.claim == 0 {
+		return
+	}
+	asked := w.claim
+	w.claim = 0
+	var rows []pg.Claimed
+	for range rapid.IntRange(0, asked).Draw(t, "rows") {
+		rows = append(rows, pg.Claimed{ID: w.pick(t), Machine: rapid.SampledFrom([]string{"m", "m", "m", "strange"}).Draw(t, "machine")})
+		w.owned[rows[len(rows)-1].ID] = true
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "fate of the claim") {
+	case 0: // rows are claimed, nobody is told
+		w.on(ClaimResult{Err: errors.New("connection lost"), Unknown: true})
+	case 1:
+		for _, r := range rows {
+			w.disown(r.ID)
+		}
+		w.on(ClaimResult{Err: errors.New("refused")})
+	default:
+		w.on(ClaimResult{Rows: rows, Took: time.Millisecond})
+	}
+}
+
+// pick returns a row to claim: a new one, or one that ran here before, perhaps with the report of its end on the way.
+func (w *world) pick(t *rapid.T) int64 {
+	if len(w.free) > 0 && rapid.Bool().Draw(t, "again") {
+		i := rapid.IntRange(0, len(w.free)-1).Draw(t, "which")
+		id := w.free[i]
+		w.free = slices.Delete(w.free, i, i+1)
+		return id
+	}
+	w.nextID++
+	return w.nextID
+}
+
+func (w *world) disown(id int64) {
+	if w.owned[id] {
+		delete(w.owned, id)
+		w.free = append(w.free, id)
+	}
+}
+
+func (w *world) someRun(t *rapid.T) (int64, bool) {
+	if len(w.runs) == 0 {
+		return 0, false
+	}
+	return rapid.SampledFrom(slices.Sorted(maps.Keys(w.runs))).Draw(t, "run"), true
+}
+
+func (w *world) endRun(t *rapid.T) {
+	id, ok := w.someRun(t)
+	if !ok {
+		return
+	}
+	end := actors.StepEnded{ID: id, Delay: -1, Took: time.Millisecond}
+	if !w.runs[id] {
+		end.End = rapid.SampledFrom([]actors.StepEnd{
+			actors.EndCommitted, actors.EndCommitted, actors.EndStale, actors.EndVanished, actors.EndAbandoned, actors.EndUnknown,
+		}).Draw(t, "end")
+		switch end.End {
+		case actors.EndCommitted, actors.EndStale:
+			w.disown(id)
+		case actors.EndVanished, actors.EndAbandoned:
+			w.left[id] = true
+		}
+	}
+	delete(w.runs, id)
+	w.on(Ended{end})
+}
+
+func (w *world) answerRelease() {
+	if len(w.releases) == 0 {
+		return
+	}
+	ids := w.releases[0]
+	w.releases = w.releases[1:]
+	for _, id := range ids {
+		h := w.core.running[id]
+		if (h == nil || h.lost || w.runs[id]) && w.core.buffered[id] == nil && w.core.twins[id] == nil {
+			w.disown(id)
+		}
+	}
+	w.on(ReleaseResult{})
+}
+
+func (w *world) answerBeat(t *rapid.T) {
+	ids := w.beat
+	if ids == nil {
+		return
+	}
+	w.beat = nil
+	if rapid.IntRange(0, 9).Draw(t, "beat fails") == 0 {
+		w.on(BeatResult{Err: errors.New("no")})
+		return
+	}
+	var beats []pg.Beat
+	for _, id := range ids {
+		s := rapid.SampledFrom([]pg.BeatState{pg.Extended, pg.Extended, pg.Locked, pg.Lost}).Draw(t, "beat")
+		if s == pg.Lost {
+			if h := w.core.running[id]; h != nil && h.seq < w.core.beat.seq {
+				w.disown(id)
+			} else if h := w.core.buffered[id]; h != nil && h.seq < w.core.beat.seq {
+				w.disown(id)
+			}
+		}
+		beats = append(beats, pg.Beat{ID: id, State: s})
+	}
+	w.on(BeatResult{Beats: beats})
+}
+
+func (w *world) answerUnheld(fails bool) {
+	if !w.unheld {
+		return
+	}
+	w.unheld = false
+	if fails {
+		w.on(UnheldResult{Err: errors.New("no")})
+		return
+	}
+	for id := range w.owned {
+		if !w.held[id] {
+			w.disown(id)
+		}
+	}
+	w.on(UnheldResult{})
+}
+
+func (w *world) answerExtend() {
+	if len(w.extends) > 0 {
+		id := w.extends[0]
+		w.extends = w.extends[1:]
+		w.on(ExtendResult{Beat: pg.Beat{ID: id}})
+	}
+}
+
+func (w *world) answerRunning() {
+	if w.asked {
+		w.asked = false
+		w.on(Running{IDs: slices.Sorted(maps.Keys(w.runs))})
+	}
+}
+
+// settle answers everything until nothing is under way any more.
+func (w *world) settle(t *rapid.T) {
+	for n := 0; ; n++ {
+		if n > 10000 {
+			t.Fatal("the core never comes to rest")
+		}
+		switch {
+		case w.claim > 0:
+			w.claim = 0
+			w.on(ClaimResult{})
+		case len(w.releases) > 0:
+			w.answerRelease()
+		case w.beat != nil:
+			ids := w.beat
+			w.beat = nil
+			var beats []pg.Beat
+			for _, id := range ids {
+				beats = append(beats, pg.Beat{ID: id})
+			}
+			w.on(BeatResult{Beats: beats})
+		case w.unheld:
+			w.answerUnheld(false)
+		case len(w.extends) > 0:
+			w.answerExtend()
+		case w.asked:
+			w.answerRunning()
+		case len(w.runs) > 0:
+			for id := range w.runs {
+				delete(w.runs, id)
+				w.disown(id)
+				w.on(Ended{actors.StepEnded{ID: id, Delay: -1}})
+				break
+			}
+		case w.core.Buffered() > 0, !w.drained && w.now.Before(w.core.unheld.until.Add(time.Minute)):
+			w.now = later(w.now, w.wake)
+			w.on(Tick{})
+		default:
+			return
+		}
+	}
+}
+
+// TestNoRowIsLost: whatever happens in whatever order, at most Concurrency rows run, none runs twice at once,
+// and in the end every row that was claimed has ended, was given back, or is left to its lease on purpose.
+func TestNoRowIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{
+			t: t, slots: rapid.IntRange(1, 5).Draw(t, "slots"), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+			owned: map[int64]bool{}, runs: map[int64]bool{}, left: map[int64]bool{},
+		}
+		w.core = New(Config{
+			Concurrency: w.slots,
+			Knows:       func(s pg.StepRef) bool { return s.Machine != "strange" },
+		}, rapid.Bool().Draw(t, "resumed"), w.now)
+		w.on(Tick{})
+		t.Repeat(map[string]func(*rapid.T){
+			"claim answers":   w.answerClaim,
+			"run ends":        w.endRun,
+			"release answers": func(*rapid.T) { w.answerRelease() },
+			"release fails": func(*rapid.T) {
+				if len(w.releases) > 0 {
+					w.releases = w.releases[1:]
+					w.on(ReleaseResult{Err: errors.New("no")})
+				}
+			},
+			"beat answers":   w.answerBeat,
+			"extend answers": func(*rapid.T) { w.answerExtend() },
+			"unheld answers": func(t *rapid.T) { w.answerUnheld(rapid.Bool().Draw(t, "fails")) },
+			"steps answer":   func(*rapid.T) { w.answerRunning() },
+			"poke":           func(*rapid.T) { w.on(Poked{}) },
+			"poke later":     func(*rapid.T) { w.on(Poked{In: 30 * time.Millisecond}) },
+			"cancel": func(t *rapid.T) {
+				w.on(CancelRequested{ID: rapid.Int64Range(1, w.nextID+1).Draw(t, "id"), Reason: "r"})
+			},
+			"commit before the report": func(t *rapid.T) {
+				if id, ok := w.someRun(t); ok && !w.runs[id] && w.owned[id] && w.core.running[id] != nil && !w.core.running[id].lost {
+					w.runs[id] = true
+					w.disown(id)
+				}
+			},
+			"time passes": func(t *rapid.T) {
+				w.now = w.now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond)
+				w.on(Tick{})
+			},
+			"time passes to the next wake": func(*rapid.T) {
+				// The database answers or fails, and a message arrives, long before a lease is over.
+				if !w.unheld && !slices.Contains(slices.Collect(maps.Values(w.runs)), true) {
+					w.now = later(w.now, w.wake)
+					w.on(Tick{})
+				}
+			},
+			"drain": func(t *rapid.T) {
+				if rapid.IntRange(0, 19).Draw(t, "really") == 0 {
+					w.draining = true
+					w.on(Drain{Timeout: time.Second})
+				}
+			},
+			"": func(t *rapid.T) {
+				if len(w.runs) != w.core.Running() && w.core.known && !w.asked {
+					t.Fatalf("%d rows run, the core counts %d", len(w.runs), w.core.Running())
+				}
+			},
+		})
+		w.settle(t)
+		if w.drained && w.now.Before(w.core.unheld.until) {
+			return // it ended while rows may have been claimed of which nobody knows
+		}
+		for id := range w.owned {
+			if !w.left[id] {
+				t.Fatalf("row %d is claimed, and nobody looks after it", id)
+			}
+		}
+		if w.draining && !w.drained {
+			t.Fatal("the drain never ended")
+		}
+	})
+}
+
+func TestTheFutureIsBounded(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := New(Config{}, false, now)
+	for i := range 10_000 {
+		c.On(Poked{In: time.Duration(10_000-i) * time.Second}, now)
+	}
+	if n := len(c.supply.future); n != maxFuture {
+		t.Fatalf("%d wakes are remembered", n)
+	}
+	if first := c.supply.future[0].Sub(now); first > 2*time.Second {
+		t.Fatalf("the nearest of them was forgotten: the first is in %v", first)
+	}
+}
+
+func TestSkippedStepsAreBounded(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := New(Config{Knows: func(pg.StepRef) bool { return false }}, false, now)
+	c.On(Tick{}, now)
+	for i := range maxSkip + 100 {
+		c.supply.claim.inFlight, c.supply.claim.asked = true, 1
+		c.On(ClaimResult{Rows: []pg.Claimed{{ID: int64(i + 1), Version: i}}}, now)
+	}
+	if len(c.skip) != maxSkip || len(c.skipped) != maxSkip {
+		t.Fatalf("%d steps in the list, %d in the set", len(c.skip), len(c.skipped))
+	}
+}
+
+func TestCancelledOnce(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := New(Config{}, false, now)
+	c.On(Tick{}, now)
+	c.On(ClaimResult{Rows: []pg.Claimed{{ID: 1}}}, now)
+	if fx := c.On(CancelRequested{ID: 1, Reason: "r"}, now); len(fx.Cancel) != 1 || fx.Cancel[0].Cause != fsm.ErrCancelled {
+		t.Fatalf("%v", fx.Cancel)
+	}
+	if fx := c.On(CancelRequested{ID: 1, Reason: "r"}, now); len(fx.Cancel) != 0 {
+		t.Fatalf("cancelled twice: %v", fx.Cancel)
+	}
+}
