@@ -41,7 +41,10 @@ type Store struct {
 	schema        string
 	engine        string
 	interoperable bool
-	text          map[string]string // statement texts by name, ready to send
+	// The sequences behind gen_durable.id and signals.id, qualified and quoted.
+	idSequence, signalSequence string
+
+	text map[string]string // statement texts by name, ready to send
 }
 
 // Open checks that the schema is migrated and prepares the statement texts. The pool is the one that the engine's own
@@ -69,9 +72,16 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 		return nil, fmt.Errorf("schema %q (marks %s/%s, expected %s/%s): %w",
 			schema, original, own, originalVersion, ownVersion, ErrWrongVersion)
 	}
-	return &Store{
+	s := &Store{
 		pool: pool, schema: schema, engine: o.Engine, interoperable: o.Interoperable, text: loadStatements(schema),
-	}, nil
+	}
+	err = pool.QueryRow(ctx, `SELECT pg_get_serial_sequence($1, 'id'), pg_get_serial_sequence($2, 'id')`,
+		pgx.Identifier{schema, "gen_durable"}.Sanitize(), pgx.Identifier{schema, "signals"}.Sanitize(),
+	).Scan(&s.idSequence, &s.signalSequence)
+	if err != nil {
+		return nil, fmt.Errorf("pg: find the identity sequences in schema %q: %w", schema, err)
+	}
+	return s, nil
 }
 
 // Schema returns the schema that holds the tables, unquoted.

@@ -50,7 +50,7 @@ type Insertion struct {
 // Inserted answers one Insertion.
 type Inserted struct {
 	// ID is the new row; of a duplicate the occupant of the correlation key (0 when it ended meanwhile); of a
-	// repeated RequestID the first row.
+	// repeated RequestID the first row (0 in the rare case that it was forgotten meanwhile).
 	ID        int64
 	Duplicate bool // the correlation key is occupied; nothing was inserted
 	Repeated  bool // the RequestID was seen before; nothing was inserted

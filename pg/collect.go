@@ -1,0 +1,87 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Position is how far a pass of CollectTerminal has come. The zero value is the start.
+type Position struct {
+	endedAt *time.Time
+	id      int64
+}
+
+// CollectTerminal deletes up to limit instances that ended longer ago than their retention, from a position on. It
+// returns how many, and where the next call goes on; the zero Position says that the pass is complete. It spares the
+// children of parents that are not terminal, the parents of children that are not, and what others hold locked. One
+// statement, one round trip.
+func (s *Store) CollectTerminal(ctx context.Context, doneAfter, failedAfter time.Duration, from Position, limit int) (int, Position, error) {
+	var n int
+	var last Position
+	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+		return db.QueryRow(ctx, s.sql("collect"), doneAfter.Microseconds(), failedAfter.Microseconds(), limit,
+			from.endedAt, from.id).Scan(&n, &last.endedAt, &last.id)
+	})
+	if err != nil {
+		return 0, from, fmt.Errorf("pg: delete ended instances: %w", err)
+	}
+	if n < limit {
+		return n, Position{}, nil
+	}
+	return n, last, nil
+}
+
+// sideTableRetention is how long request ids, and the rows of vanished flushers and nodes, are kept.
+const sideTableRetention = 24 * time.Hour
+
+// CollectSideTables deletes request ids older than a day, at most limit, and the rows of flushers and nodes that have
+// been silent for a day. It returns how many rows; call it again at once when that is limit or more. Three round trips.
+func (s *Store) CollectSideTables(ctx context.Context, limit int) (int, error) {
+	age, total := sideTableRetention.Microseconds(), 0
+	for _, sweep := range []struct {
+		name string
+		args []any
+	}{
+		{"collect_requests", []any{age, limit}},
+		{"collect_flushers", []any{age}},
+		{"collect_nodes", []any{age}},
+	} {
+		var n int
+		err := onFreshPlan(ctx, s.pool, func(db DB) error {
+			return db.QueryRow(ctx, s.sql(sweep.name), sweep.args...).Scan(&n)
+		})
+		if err != nil {
+			return total, fmt.Errorf("pg: %s: %w", sweep.name, err)
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// VacuumStats is what decides on a vacuum of our own.
+type VacuumStats struct {
+	Dead, Live int64 // rows of the instance table and the inboxes, as the statistics have them
+	Allowed    bool  // our role owns the tables; without that a vacuum does nothing
+}
+
+// VacuumStats reads the statistics of the two tables that bleed dead rows. One round trip.
+func (s *Store) VacuumStats(ctx context.Context) (VacuumStats, error) {
+	var v VacuumStats
+	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+		return db.QueryRow(ctx, s.sql("vacuum_stats")).Scan(&v.Dead, &v.Live, &v.Allowed)
+	})
+	if err != nil {
+		return VacuumStats{}, fmt.Errorf("pg: read the statistics of dead rows: %w", err)
+	}
+	return v, nil
+}
+
+// Vacuum vacuums these tables, except one that somebody vacuums, or holds a lock on, just now. It takes as long as it
+// takes; the end of ctx stops it without harm.
+func (s *Store) Vacuum(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, s.sql("vacuum")); err != nil {
+		return fmt.Errorf("pg: vacuum: %w", err)
+	}
+	return nil
+}

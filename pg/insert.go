@@ -1,0 +1,266 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Insert inserts the rows in one statement, all or none, and answers in their order. It takes one round trip; one more
+// when an entry met a correlation key or request id that was committed while it waited for it.
+//
+// An occupied key and a repeated request are answers, not errors. Within a batch the first entry with a key or request
+// id wins. An error that Postgres raised says that nothing was inserted, and has aborted a caller's transaction; after a
+// lost connection nobody knows, unless the entries carry request ids and are inserted again.
+func (s *Store) Insert(ctx context.Context, db DB, rows []Insertion) ([]Inserted, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	keyed := false
+	for i := range rows {
+		keyed = keyed || rows[i].CorrelationKey != "" || rows[i].RequestID != ""
+	}
+	var out []Inserted
+	err := onFreshPlan(ctx, db, func(db DB) (err error) {
+		switch {
+		case keyed:
+			out, err = s.insertKeyed(ctx, db, rows)
+		case len(rows) == 1:
+			out, err = s.insertOne(ctx, db, &rows[0])
+		default:
+			out, err = s.insertMany(ctx, db, rows)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pg: insert %d instances: %w", len(rows), err)
+	}
+	return out, nil
+}
+
+func (s *Store) insertOne(ctx context.Context, db DB, r *Insertion) ([]Inserted, error) {
+	var eligible *time.Time
+	if !r.EligibleAt.IsZero() {
+		eligible = &r.EligibleAt
+	}
+	var id int64
+	err := db.QueryRow(ctx, s.sql("insert_one"), r.Machine, int32(r.Version), r.Step, jsonOrEmpty(r.State), r.Queue,
+		r.Priority, r.ConcurrencyKey, r.RateLimit, weightOrOne(r.Weight), eligible, r.Delay.Microseconds(),
+		s.interoperable).Scan(&id)
+	if err != nil {
+		return nil, err
+	}
+	return []Inserted{{ID: id}}, nil
+}
+
+func (s *Store) insertMany(ctx context.Context, db DB, rows []Insertion) ([]Inserted, error) {
+	r, err := db.Query(ctx, s.sql("insert_many"), insertArgs(rows, s.interoperable)...)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	out := make([]Inserted, 0, len(rows))
+	var id int64
+	for r.Next() {
+		if err := r.Scan(&id); err != nil {
+			return nil, err
+		}
+		out = append(out, Inserted{ID: id})
+	}
+	return out, r.Err()
+}
+
+// insertArgs are the parameters $1 to $12 that the statements for many rows share.
+func insertArgs(rows []Insertion, interoperable bool) []any {
+	n := len(rows)
+	machine, version, step := make([]string, n), make([]int32, n), make([]string, n)
+	state, queue, priority := make([][]byte, n), make([]string, n), make([]int16, n)
+	key, rate, weight := make([]string, n), make([]string, n), make([]float64, n)
+	eligible, delay := make([]*time.Time, n), make([]int64, n)
+	for i := range rows {
+		r := &rows[i]
+		machine[i], version[i], step[i] = r.Machine, int32(r.Version), r.Step
+		state[i], queue[i], priority[i] = jsonOrEmpty(r.State), r.Queue, r.Priority
+		key[i], rate[i], weight[i] = r.ConcurrencyKey, r.RateLimit, weightOrOne(r.Weight)
+		if !r.EligibleAt.IsZero() {
+			eligible[i] = &r.EligibleAt
+		}
+		delay[i] = r.Delay.Microseconds()
+	}
+	return []any{machine, version, step, state, queue, priority, key, rate, weight, eligible, delay, interoperable}
+}
+
+func (s *Store) insertKeyed(ctx context.Context, db DB, rows []Insertion) ([]Inserted, error) {
+	keys, scopes, requests := make([]string, len(rows)), make([]int16, len(rows)), make([]string, len(rows))
+	var both []string
+	for i := range rows {
+		scope, err := scopeCode(rows[i].CorrelationScope)
+		if err != nil {
+			return nil, fmt.Errorf("entry %d: %w", i, err)
+		}
+		keys[i], requests[i] = rows[i].CorrelationKey, rows[i].RequestID
+		if keys[i] == "" {
+			continue
+		}
+		if scopes[i] = scope; requests[i] != "" {
+			both = append(both, requests[i])
+		}
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(s.sql("insert_keyed"), append(insertArgs(rows, s.interoperable), keys, scopes, requests, s.idSequence)...)
+	if both != nil {
+		batch.Queue(s.sql("insert_forget"), both)
+	}
+	results := db.SendBatch(ctx, batch)
+	found, err := collectKeyed(results, len(rows))
+	if cerr := results.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.judge(ctx, db, rows, scopes, found)
+}
+
+// keyedEntry is what insert_keyed says of an entry; 0 = null.
+type keyedEntry struct{ inserted, first, occupant int64 }
+
+func collectKeyed(results pgx.BatchResults, n int) ([]keyedEntry, error) {
+	r, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	found := make([]keyedEntry, n)
+	for r.Next() {
+		var position int64
+		var id, first, occupant *int64
+		if err := r.Scan(&position, &id, &first, &occupant); err != nil {
+			return nil, err
+		}
+		found[position-1] = keyedEntry{orZero(id), orZero(first), orZero(occupant)}
+	}
+	return found, r.Err()
+}
+
+// judge turns what insert_keyed found into answers: first from the batch itself, then, for what is still unknown, from a
+// look at the database as it is now.
+func (s *Store) judge(ctx context.Context, db DB, rows []Insertion, scopes []int16, found []keyedEntry) ([]Inserted, error) {
+	requests, keys := map[string]int64{}, map[string]int64{}
+	for i, f := range found {
+		if f.inserted == 0 {
+			continue
+		}
+		if rows[i].RequestID != "" {
+			requests[rows[i].RequestID] = f.inserted
+		}
+		if scopes[i] > 0 {
+			keys[rows[i].CorrelationKey] = f.inserted
+		}
+	}
+	out := make([]Inserted, len(rows))
+	var unknown []int
+	for i, f := range found {
+		switch request, key := rows[i].RequestID, rows[i].CorrelationKey; {
+		case f.inserted != 0:
+			out[i] = Inserted{ID: f.inserted}
+		case f.first != 0:
+			out[i] = Inserted{ID: f.first, Repeated: true}
+		case request != "" && requests[request] != 0:
+			out[i] = Inserted{ID: requests[request], Repeated: true}
+		case request == "" && f.occupant != 0:
+			out[i] = Inserted{ID: f.occupant, Duplicate: true}
+		case request == "" && keys[key] != 0:
+			out[i] = Inserted{ID: keys[key], Duplicate: true}
+		default:
+			unknown = append(unknown, i)
+		}
+	}
+	if unknown == nil {
+		return out, nil
+	}
+	// With a request id the key alone proves nothing: the request may have been repeated by a racing insert whose
+	// instance holds the key. So those are looked at again even if the occupant is known.
+	later, err := s.lookAgain(ctx, db, rows, unknown)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range unknown {
+		occupant := later[n].occupant
+		if occupant == 0 {
+			occupant = max(found[i].occupant, keys[rows[i].CorrelationKey])
+		}
+		out[i] = Inserted{ID: occupant, Duplicate: true}
+		if later[n].first != 0 || scopes[i] == 0 {
+			out[i] = Inserted{ID: later[n].first, Repeated: true}
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) lookAgain(ctx context.Context, db DB, rows []Insertion, entries []int) ([]keyedEntry, error) {
+	requests, keys := make([]string, len(entries)), make([]string, len(entries))
+	for n, i := range entries {
+		requests[n], keys[n] = rows[i].RequestID, rows[i].CorrelationKey
+	}
+	r, err := db.Query(ctx, s.sql("insert_found"), requests, keys)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(r, func(row pgx.CollectableRow) (keyedEntry, error) {
+		var first, occupant *int64
+		err := row.Scan(&first, &occupant)
+		return keyedEntry{first: orZero(first), occupant: orZero(occupant)}, err
+	})
+}
+
+// scopeCode is the number by which the statements know a correlation scope.
+func scopeCode(scope []string) (int16, error) {
+	if len(scope) == 0 {
+		return 0, nil
+	}
+	live, code := 0, int16(1)
+	for i, status := range scope {
+		if slices.Contains(scope[:i], status) {
+			continue
+		}
+		switch Status(status) {
+		case Runnable, Executing, AwaitingSignal, AwaitingChildren:
+			live++
+		case Done:
+			code++
+		case Failed:
+			code += 2
+		default:
+			return 0, fmt.Errorf("the correlation scope names %q, which is no status", status)
+		}
+	}
+	if live != 4 {
+		return 0, fmt.Errorf("the correlation scope %v is not allowed: name all four statuses that are not terminal, and done or failed if you like, or none at all", scope)
+	}
+	return code, nil
+}
+
+func weightOrOne(w float64) float64 {
+	if w == 0 {
+		return 1
+	}
+	return w
+}
+
+func jsonOrEmpty(b []byte) []byte {
+	if len(b) == 0 {
+		return []byte("{}")
+	}
+	return b
+}
+
+func orZero(id *int64) int64 {
+	if id == nil {
+		return 0
+	}
+	return *id
+}

@@ -1,0 +1,78 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Signal delivers the signals in one statement and one round trip, all that are not refused or none, and answers in
+// their order. A delivery waits for whoever holds its target's row: a park commits first and is woken, an ending commits
+// first and refuses it. The targets stay locked until the transaction ends.
+func (s *Store) Signal(ctx context.Context, db DB, ds []Delivery) ([]Delivered, error) {
+	if len(ds) == 0 {
+		return nil, nil
+	}
+	n := len(ds)
+	ids, keys, names := make([]int64, n), make([]string, n), make([]string, n)
+	payloads, dedup := make([][]byte, n), make([]string, n)
+	for i := range ds {
+		d := &ds[i]
+		if ids[i] = d.ID; d.ID == 0 {
+			keys[i] = d.Key
+		}
+		names[i], payloads[i], dedup[i] = d.Name, jsonOrEmpty(d.Payload), d.DedupKey
+	}
+	var out []Delivered
+	err := onFreshPlan(ctx, db, func(db DB) error {
+		rows, err := db.Query(ctx, s.sql("signal"), ids, keys, names, payloads, dedup, s.signalSequence)
+		if err != nil {
+			return err
+		}
+		out, err = collectDelivered(rows, n)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pg: deliver %d signals: %w", n, err)
+	}
+	return out, nil
+}
+
+// collectDelivered puts the three kinds of rows of the statement together.
+func collectDelivered(rows pgx.Rows, n int) ([]Delivered, error) {
+	defer rows.Close()
+	type target struct {
+		queue string
+		woken bool
+	}
+	out, targets := make([]Delivered, n), make(map[int64]target)
+	for rows.Next() {
+		var position, id, signal *int64
+		var queue *string
+		var woken *bool
+		if err := rows.Scan(&position, &id, &signal, &queue, &woken); err != nil {
+			return nil, err
+		}
+		switch {
+		case position == nil:
+			targets[*id] = target{*queue, *woken}
+		case signal == nil:
+			out[*position-1].TargetID = *id
+		default:
+			out[*position-1].SignalID = *signal
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if out[i].TargetID == 0 {
+			continue
+		}
+		t := targets[out[i].TargetID]
+		out[i].Queue, out[i].Duplicate = t.queue, out[i].SignalID == 0
+		out[i].Woken = t.woken && !out[i].Duplicate
+	}
+	return out, nil
+}
