@@ -119,11 +119,14 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 type testServer struct {
 	url   string
 	token string // in the names of all our databases
+	fast  bool   // without fsync: copying files beats writing every page to the log
 	names atomic.Int64
 
 	// alive holds the advisory lock that keeps other processes from sweeping our databases away. It has
 	// no other use and stays open until the process ends.
 	alive *pgx.Conn
+
+	idle chan *pgx.Conn // connections to the maintenance database that nobody uses now
 
 	mu        sync.Mutex
 	templates map[string]*template
@@ -148,7 +151,7 @@ var sharedServer = sync.OnceValues(func() (*testServer, error) {
 	if _, err := rand.Read(token[:]); err != nil {
 		return nil, err
 	}
-	s := &testServer{url: srv.URL(), token: hex.EncodeToString(token[:]), templates: map[string]*template{}}
+	s := &testServer{url: srv.URL(), token: hex.EncodeToString(token[:]), fast: srv.home != nil, idle: make(chan *pgx.Conn, 2), templates: map[string]*template{}}
 	if s.alive, err = pgx.Connect(ctx, s.url); err != nil {
 		return nil, fmt.Errorf("devpg: connect to the test server: %w", err)
 	}
@@ -243,6 +246,9 @@ func (s *testServer) migrate(ctx context.Context, t *template) error {
 // that it is in use, after it waited for a while itself.
 func (s *testServer) create(ctx context.Context, name, template string) error {
 	statement := "create database " + pgx.Identifier{name}.Sanitize() + " template " + pgx.Identifier{template}.Sanitize()
+	if s.fast {
+		statement += " strategy file_copy"
+	}
 	for {
 		err := s.exec(ctx, statement)
 		var pgErr *pgconn.PgError
@@ -265,15 +271,27 @@ func (s *testServer) drop(name string) error {
 	return nil
 }
 
-// exec runs one statement on the maintenance database. It connects each time: a pool would leave a
-// goroutine behind in tests that look for leaks.
+// exec runs one statement on the maintenance database, on a connection that an earlier call left or on a
+// new one. A pool of pgx would leave a goroutine behind in tests that look for leaks.
 func (s *testServer) exec(ctx context.Context, statement string) error {
-	conn, err := pgx.Connect(ctx, s.url)
-	if err != nil {
-		return err
+	var conn *pgx.Conn
+	select {
+	case conn = <-s.idle:
+	default:
+		var err error
+		if conn, err = pgx.Connect(ctx, s.url); err != nil {
+			return err
+		}
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	_, err = conn.Exec(ctx, statement)
+	_, err := conn.Exec(ctx, statement)
+	if !conn.IsClosed() {
+		select {
+		case s.idle <- conn:
+			return err
+		default:
+		}
+	}
+	conn.Close(context.WithoutCancel(ctx))
 	return err
 }
 

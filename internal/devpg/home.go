@@ -64,16 +64,36 @@ func openHome(dir string) (*home, error) {
 		if err != nil {
 			return nil, err
 		}
-		sum := sha256.Sum256([]byte(abs))
+		wanted, sum := abs, sha256.Sum256([]byte(abs))
 		abs = filepath.Join(base, "kept-"+hex.EncodeToString(sum[:8]))
 		if acc, err = serverAccount(filepath.Join(abs, "data")); err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(abs, 0o711); err != nil {
-			return nil, err
-		}
+		return openStandIn(base, abs, wanted, acc)
 	}
 	h := &home{path: abs, account: acc}
+	if err := h.takeLock(lockPatience); err != nil {
+		return nil, err
+	}
+	return h, h.prepare()
+}
+
+// openStandIn opens a directory that keeps the data of one that the account cannot reach. It goes away
+// with the wanted one, see sweep.
+func openStandIn(base, path, wanted string, acc *account) (*home, error) {
+	guard, err := lockWithin(filepath.Join(base, "lock"), time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	defer guard.Close()
+	sweep(base)
+	if err := os.MkdirAll(path, 0o711); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(path, "wanted"), []byte(wanted), 0o600); err != nil {
+		return nil, err
+	}
+	h := &home{path: path, account: acc}
 	if err := h.takeLock(lockPatience); err != nil {
 		return nil, err
 	}
@@ -112,18 +132,31 @@ func openTemporary() (*home, error) {
 	return h, h.prepare()
 }
 
+// sweep removes the temporary directories that lost their owner, and the stand-ins for directories that
+// are gone. The caller holds the lock of base.
 func sweep(base string) {
 	dirs, _ := filepath.Glob(filepath.Join(base, "tmp-*"))
+	standIns, _ := filepath.Glob(filepath.Join(base, "kept-*"))
+	for _, d := range standIns {
+		wanted, err := os.ReadFile(filepath.Join(d, "wanted"))
+		if err != nil {
+			continue
+		}
+		if _, err := os.Stat(string(wanted)); errors.Is(err, os.ErrNotExist) {
+			dirs = append(dirs, d)
+		}
+	}
 	for _, d := range dirs {
 		lock, err := lockFile(filepath.Join(d, "lock"))
 		if err != nil {
 			continue
 		}
 		h := &home{path: d, temporary: true, lock: lock}
-		if !h.postmasterAlive() {
-			h.close()
+		if h.postmasterAlive() {
+			lock.Close()
+			continue
 		}
-		lock.Close()
+		h.close()
 	}
 }
 

@@ -34,7 +34,7 @@ func (s search) install(ctx context.Context) (binaries, error) {
 	}
 	var errs []error
 	if canUseApt() {
-		err := aptInstall(ctx, s.exact)
+		err := aptInstall(ctx, createClusterDir, s.exact)
 		if b, ok := s.find(); ok {
 			return b, nil
 		}
@@ -78,14 +78,15 @@ func canUseApt() bool {
 	return err == nil && runtime.GOOS == "linux" && os.Geteuid() == 0
 }
 
-// clusterConfig is where Debian's packages look for the wish not to have a server set up and started.
-const clusterConfig = "/etc/postgresql-common/createcluster.d/gendurable.conf"
+// createClusterDir is where Debian's packages look for the wish not to have a server set up and started.
+const createClusterDir = "/etc/postgresql-common/createcluster.d"
 
 // aptInstall installs the server package of the distribution, without the server that it would start.
-func aptInstall(ctx context.Context, major int) error {
-	if err := os.MkdirAll(filepath.Dir(clusterConfig), 0o755); err != nil {
+func aptInstall(ctx context.Context, configDir string, major int) error {
+	if err := os.MkdirAll(configDir, 0o755); err != nil {
 		return err
 	}
+	clusterConfig := filepath.Join(configDir, "gendurable.conf")
 	if err := os.WriteFile(clusterConfig, []byte("create_main_cluster = false\n"), 0o644); err != nil {
 		return err
 	}

@@ -32,14 +32,14 @@ type Options struct {
 	//
 	// When we run as root the server runs as an unprivileged user, who must be able to reach Dir. If a
 	// parent directory shuts that user out, a directory below the temporary directory stands in for
-	// Dir, always the same one for the same Dir. Server.Dir tells which one is used.
+	// Dir, always the same one for the same Dir, until Dir is removed. Server.Dir tells which one is used.
 	Dir string
 
 	// Private asks for a server of our own even if the environment names one.
 	Private bool
 
-	// Durable leaves fsync, synchronous_commit and full_page_writes on. Off by default: a crash of the
-	// machine may then corrupt the data, a crash of the server or of our process does not.
+	// Durable leaves fsync and full_page_writes on. Off by default: a crash of the machine may then
+	// corrupt the data. A crash of the server or of our process costs no commit either way.
 	Durable bool
 
 	// Settings are further server settings (as in postgresql.conf). They win over the ones that devpg
@@ -183,7 +183,7 @@ func (s *Server) PID() int {
 	if s.proc == nil {
 		return 0
 	}
-	return s.proc.postmaster
+	return s.proc.pid()
 }
 
 // Done returns a channel that is closed when the postmaster that was started last has ended. For a

@@ -20,16 +20,19 @@ const (
 
 func exe(name string) string { return name + ".exe" }
 
-// account is always nil on Windows, where Postgres itself drops the rights of an administrator.
+// account is always nil on Windows. Postgres refuses to run with an administrator's rights there; we do not
+// drop them, so the caller must not have them.
 type account struct{}
 
-func (a *account) String() string                  { return "current user" }
-func serverAccount(string) (*account, error)       { return nil, nil }
-func (a *account) apply(*exec.Cmd) error           { return nil }
-func (a *account) own(string) error                { return nil }
-func (a *account) reaches(string) bool             { return true }
-func ours(string) error                            { return nil }
-func killTree(p *os.Process) error                 { return p.Kill() }
+func (a *account) String() string            { return "current user" }
+func serverAccount(string) (*account, error) { return nil, nil }
+func (a *account) apply(*exec.Cmd) error     { return nil }
+func (a *account) own(string) error          { return nil }
+func (a *account) reaches(string) bool       { return true }
+func ours(string) error                      { return nil }
+func killTree(p *os.Process) error           { return p.Kill() }
+
+// sendSignal kills, as Windows has no signals. The server recovers from its log at the next start.
 func sendSignal(p *os.Process, _ stopSignal) error { return p.Kill() }
 
 // lockFile opens the file for us alone: while we have it open nobody else can.
