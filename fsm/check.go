@@ -40,7 +40,7 @@ func CheckPartitioned(field, s string) error {
 		return err
 	}
 	name, partition, parted := strings.Cut(s, ":")
-	if err := CheckName("name in the "+field, name); err != nil {
+	if err := CheckName(field, name); err != nil {
 		return err
 	}
 	if parted && partition == "" {

@@ -23,15 +23,15 @@ type checker struct {
 	limits *Limits
 }
 
-func (c *checker) target(outcome, step string) error {
-	if err := CheckName("step of "+outcome, step); err != nil {
+func (c *checker) target(field, step string) error {
+	if err := CheckName(field, step); err != nil {
 		return err
 	}
 	if !c.spec.HasStep(step) {
-		return invalid("step of "+outcome, "must be a step of machine %q, which has no %q", c.spec.Name, step)
+		return invalid(field, "must be a step of machine %q, which has no %q", c.spec.Name, step)
 	}
 	if c.step != nil && c.step.to != nil && !slices.Contains(c.step.to, step) {
-		return invalid("step of "+outcome, "must be one of those that step %q declares with To, is %q", c.step.name, step)
+		return invalid(field, "must be one of those that step %q declares with To, is %q", c.step.name, step)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (o NextOutcome) ReleaseKey() NextOutcome {
 
 func (o NextOutcome) encode(e *Encoded, c *checker) (err error) {
 	e.Kind, e.Step, e.Key, e.NewKey = KindNext, o.step, o.key, o.newKey
-	if err := c.target("Next", o.step); err != nil {
+	if err := c.target("step of Next", o.step); err != nil {
 		return err
 	}
 	if err := CheckDuration("delay of Next", o.delay); err != nil {
@@ -156,7 +156,7 @@ func (o AwaitOutcome) encode(e *Encoded, c *checker) error {
 	if o.step == "" {
 		return invalid("step of Await", "must be named with Then")
 	}
-	if err := c.target("Await", o.step); err != nil {
+	if err := c.target("step of Await", o.step); err != nil {
 		return err
 	}
 	e.Timeout = microseconds(o.timeout)
@@ -190,7 +190,7 @@ func (o ChildrenOutcome) encode(e *Encoded, c *checker) error {
 	if o.step == "" {
 		return invalid("step of ScheduleChildren", "must be named with Then")
 	}
-	if err := c.target("ScheduleChildren", o.step); err != nil {
+	if err := c.target("step of ScheduleChildren", o.step); err != nil {
 		return err
 	}
 	e.Children = make([]Insertion, len(o.children))

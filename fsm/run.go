@@ -32,6 +32,7 @@ type run struct {
 	spec   *Spec
 	step   *stepSpec
 	in     *Input
+	check  checker
 	giveUp *time.Timer // nil when the step has no timeout
 	done   chan struct{}
 	result Result
@@ -44,6 +45,7 @@ func start(ctx context.Context, spec *Spec, in *Input, cause error) Result {
 	}
 	// A goroutine that ends without a word leaves the result as it is now.
 	r := &run{ctx: ctx, spec: spec, step: step, in: in, done: make(chan struct{}), result: Result{Ending: Vanished}}
+	r.check = checker{spec: spec, in: in, limits: &in.Limits}
 	if step.timeout > 0 {
 		r.giveUp = time.NewTimer(r.patience())
 		defer r.giveUp.Stop()
@@ -127,7 +129,8 @@ func (r *run) attempt(call view) (*Encoded, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.encode(call, out, r.step)
+	r.check.step = r.step
+	return r.encode(call, out)
 }
 
 // call runs the step's code under its timeout.
@@ -159,7 +162,8 @@ func (r *run) handle(call view, cause error) Result {
 	out, err := r.guardedHandle(call, cause)
 	var e *Encoded
 	if err == nil {
-		e, err = r.encode(call, out, nil)
+		r.check.step = nil
+		e, err = r.encode(call, out)
 	}
 	switch {
 	case err == nil:
@@ -188,15 +192,14 @@ func (r *run) guardedHandle(call view, cause error) (out Outcome, err error) {
 
 var errNoOutcome = errors.New("fsm: the step returned no outcome and no error")
 
-// encode validates and encodes an outcome with what the code left of the state. step is nil for the error
-// handler's.
-func (r *run) encode(call view, out Outcome, step *stepSpec) (e *Encoded, err error) {
+// encode validates and encodes an outcome with what the code left of the state.
+func (r *run) encode(call view, out Outcome) (e *Encoded, err error) {
 	defer capture(&err) // a MarshalJSON of the user may panic
 	if out == nil {
 		return nil, errNoOutcome
 	}
 	e = &Encoded{}
-	if err := out.encode(e, &checker{r.spec, step, r.in, &r.in.Limits}); err != nil {
+	if err := out.encode(e, &r.check); err != nil {
 		return nil, err
 	}
 	switch e.Kind {
