@@ -153,6 +153,9 @@ func (m *Migrator) exclusively(ctx context.Context, fn func(string, *goose.Provi
 	if _, err := lock.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtext('gen_durable migrations'), hashtext($1))`, schema); err != nil {
 		return fmt.Errorf("pg: wait for other migrators of schema %q: %w", schema, err)
 	}
+	if err := refuseStrangers(ctx, m.pool, schema); err != nil {
+		return err
+	}
 	if err := ensureSchema(ctx, db, schema); err != nil {
 		return err
 	}
@@ -171,6 +174,19 @@ func (m *Migrator) connect() *sql.DB {
 		opts = append(opts, stdlib.OptionBeforeConnect(cfg.BeforeConnect))
 	}
 	return stdlib.OpenDB(*cfg.ConnConfig, opts...)
+}
+
+// refuseStrangers returns an error if the tables carry a mark that this release neither adopts nor has made.
+func refuseStrangers(ctx context.Context, db DB, schema string) error {
+	original, own, err := readMarks(ctx, db, schema)
+	if err != nil {
+		return err
+	}
+	if original != "" && original != originalVersion || own != "" && own != ownVersion {
+		return fmt.Errorf("schema %q (marks %s/%s, this release adopts and makes %s/%s): %w",
+			schema, original, own, originalVersion, ownVersion, ErrWrongVersion)
+	}
+	return nil
 }
 
 func ensureSchema(ctx context.Context, db *sql.DB, schema string) error {
