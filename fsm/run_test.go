@@ -393,3 +393,22 @@ func TestHostileEncodings(t *testing.T) {
 	mode = "exit"
 	ends(t, Run(t.Context(), m.Spec(), input()), Vanished)
 }
+
+func TestLongTimeoutsDoNotOverflow(t *testing.T) {
+	m := machine(stub[order], StepTimeout(1<<63-1))
+	if e := ends(t, Run(t.Context(), m.Spec(), input()), Finished); e.Kind != KindDone {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// TestOldRowsStayReadable: an interrupted step of a row that holds its object in a string stores the object.
+func TestOldRowsStayReadable(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(ErrDraining)
+	in := input()
+	in.State = []byte(`"{\"id\":1}"`)
+	m := machine(func(ctx context.Context, _ *Call[order]) (Outcome, error) { return nil, ctx.Err() })
+	if e := ends(t, Run(ctx, m.Spec(), in), Finished); string(e.State) != `{"id":1}` {
+		t.Errorf("got %s", e.State)
+	}
+}
