@@ -1,7 +1,6 @@
 package devpg
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -253,37 +252,4 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
-}
-
-// initdb creates the data directory under another name first: a half-made one must never be taken for
-// real after we were killed.
-func (h *home) initdb(ctx context.Context, bin string, durable bool) error {
-	half := h.data() + ".init"
-	if err := os.RemoveAll(half); err != nil {
-		return err
-	}
-	if err := h.mkdirOwned(half); err != nil {
-		return err
-	}
-	args := []string{"-D", half, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-instructions"}
-	if !durable {
-		args = append(args, "--no-sync")
-	}
-	var out bytes.Buffer
-	cmd := exec.Command(filepath.Join(bin, exe("initdb")), args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = half, &out, &out
-	p, err := h.startProcess(cmd)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		_ = p.kill()
-		return fmt.Errorf("initdb did not end in time: %w", ctx.Err())
-	}
-	if p.err != nil {
-		return fmt.Errorf("initdb failed (%w):\n%s", p.err, out.String())
-	}
-	return os.Rename(half, h.data())
 }

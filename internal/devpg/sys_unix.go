@@ -77,6 +77,14 @@ func (a *account) own(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
+// give hands a file to the account.
+func (a *account) give(f *os.File) error {
+	if a == nil {
+		return nil
+	}
+	return f.Chown(a.uid, a.gid)
+}
+
 // reaches tells whether the account may enter dir and all directories above it.
 func (a *account) reaches(dir string) bool {
 	real, err := filepath.EvalSymlinks(dir)
