@@ -14,7 +14,7 @@ import (
 	"github.com/gendurable/gendurable/pg"
 )
 
-// Rows looks where instances stand: one answer an id, with an empty status when there is no such instance.
+// Rows looks where instances stand. An id without an answer, or with an empty status, has no instance.
 type Rows interface {
 	Settled(ctx context.Context, ids []int64) ([]pg.Settled, error)
 }
@@ -96,6 +96,7 @@ type (
 	tick struct{}
 	seen struct {
 		look    int64
+		asked   []int64
 		settled []pg.Settled
 		err     error
 		took    time.Duration
@@ -173,7 +174,7 @@ func (a *await) look(ids []int64) {
 	a.life.Go(func(ctx context.Context) any {
 		start := time.Now()
 		settled, err := a.Rows.Settled(ctx, ids)
-		return seen{look: n, settled: settled, err: err, took: time.Since(start)}
+		return seen{look: n, asked: ids, settled: settled, err: err, took: time.Since(start)}
 	})
 }
 
@@ -218,9 +219,7 @@ func (a *await) seen(m seen) {
 	} else {
 		a.outage.Over(a.Logger, "waiting callers can be served again")
 		a.backoff.Reset()
-		for _, s := range m.settled {
-			a.answer(s, m.look-1)
-		}
+		a.found(m)
 	}
 	if len(a.fresh) > 0 {
 		a.look(a.fresh)
@@ -231,7 +230,21 @@ func (a *await) seen(m seen) {
 	}
 }
 
-// answer answers the callers that wait for what s says and that came before or with look since.
+// found answers callers from what a look found.
+func (a *await) found(m seen) {
+	found := make(map[int64]struct{}, len(m.settled))
+	for _, s := range m.settled {
+		found[s.ID] = struct{}{}
+		a.answer(s, m.look-1)
+	}
+	for _, id := range m.asked {
+		if _, ok := found[id]; !ok {
+			a.answer(pg.Settled{ID: id}, m.look-1)
+		}
+	}
+}
+
+// answer answers the callers that wait for what s says and that came when no more than since looks had begun.
 func (a *await) answer(s pg.Settled, since int64) {
 	ws, ok := a.waiting[s.ID]
 	if !ok {

@@ -1,0 +1,129 @@
+// Package node keeps the engine's row in the table of nodes alive, finds out when the engine was replaced by
+// another of the same name, and gives back what dead predecessors of an unnamed node had claimed.
+package node
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// Store is what the node actor needs of the database.
+type Store interface {
+	// BeatNode renews the node's row; replacedBy is not empty when another incarnation has taken the name.
+	BeatNode(ctx context.Context, n pg.Node) (replacedBy string, err error)
+	// ReclaimStale gives back rows claimed under this node's names by other incarnations whose lease
+	// is older than two missed beats.
+	ReclaimStale(ctx context.Context, engine, node, incarnation string, lease, heartbeat time.Duration) (n int, queues []string, err error)
+}
+
+// Config describes the node actor. Logger, Store and Node are required; the node is registered already.
+type Config struct {
+	Logger   *slog.Logger
+	Counters *actors.Counters
+	Store    Store
+	Node     pg.Node
+	// Lease and Heartbeat are the engine's. Default 60 s and 20 s.
+	Lease, Heartbeat time.Duration
+	// Poke learns of the queues that got work back. May be nil.
+	Poke *actor.PID
+	// Replaced is called once, on a goroutine of its own, when another incarnation has taken the node's name: it has
+	// declared this one dead and given its claims back, so the engine must stop. The actor does nothing more then.
+	Replaced func(by string)
+}
+
+// Props makes the Props of the node actor. It takes no messages.
+func Props(c Config) *actor.Props {
+	if c.Counters == nil {
+		c.Counters = new(actors.Counters)
+	}
+	if c.Lease <= 0 {
+		c.Lease = time.Minute
+	}
+	if c.Heartbeat <= 0 {
+		c.Heartbeat = 20 * time.Second
+	}
+	outage := new(actors.Outage)
+	return actors.NewProps(c.Logger, c.Counters, func() actor.Actor { return &node{Config: c, outage: outage} })
+}
+
+type node struct {
+	Config
+	life   actors.Life
+	outage *actors.Outage
+	// reclaimUntil is when to stop looking for a predecessor's rows; zero = do not look. A
+	// predecessor that dies no later than this node starts has no lease beyond the longest one from then.
+	reclaimUntil time.Time
+}
+
+type (
+	due  struct{}
+	beat struct {
+		replacedBy string
+		reclaimed  int
+		queues     []string
+		err        error
+	}
+)
+
+func (n *node) Receive(ctx actor.Context) {
+	switch m := n.life.Open(ctx).(type) {
+	case *actor.Started:
+		n.expectMore()
+		n.life.After(0, due{})
+	case due:
+		n.beat()
+	case beat:
+		n.beaten(m)
+	}
+}
+
+// expectMore keeps the reclaim going until nothing was found for as long as a lease and two beats last.
+func (n *node) expectMore() {
+	if !n.Node.Named {
+		n.reclaimUntil = time.Now().Add(n.Lease + 2*n.Heartbeat)
+	}
+}
+
+func (n *node) beat() {
+	reclaim := time.Now().Before(n.reclaimUntil)
+	n.life.Go(func(ctx context.Context) any {
+		var b beat
+		if b.replacedBy, b.err = n.Store.BeatNode(ctx, n.Node); b.err != nil || b.replacedBy != "" || !reclaim {
+			return b
+		}
+		b.reclaimed, b.queues, b.err = n.Store.ReclaimStale(ctx, n.Node.Engine, n.Node.Name, n.Node.Incarnation, n.Lease, n.Heartbeat)
+		return b
+	})
+}
+
+func (n *node) beaten(b beat) {
+	switch {
+	case b.err != nil:
+		n.Counters.SweepErrors.Add(1)
+		n.outage.Begin(n.Logger, "the node cannot renew its row in gen_durable_nodes just now", b.err)
+	case b.replacedBy != "":
+		n.Logger.Error("gendurable: another engine has started under this node's name, this one stops; give each process a node name of its own, or none",
+			"engine", n.Node.Engine, "node", n.Node.Name, "incarnation", n.Node.Incarnation, "replaced by", b.replacedBy)
+		if n.Replaced != nil {
+			go n.Replaced(b.replacedBy)
+		}
+		return
+	default:
+		n.outage.Over(n.Logger, "the node can renew its row again")
+	}
+	if b.reclaimed > 0 {
+		n.expectMore()
+		n.Counters.Reclaimed.Add(int64(b.reclaimed))
+		n.Logger.Info("gendurable: gave back rows of a dead process of this node", "rows", b.reclaimed)
+		if len(b.queues) > 0 {
+			n.life.Send(n.Poke, actors.Announce{Queues: b.queues})
+		}
+	}
+	n.life.After(n.Heartbeat, due{})
+}

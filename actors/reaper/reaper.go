@@ -1,0 +1,142 @@
+// Package reaper sweeps rows that nobody else will move: claims whose lease has expired, and awaits whose
+// deadline has passed. Any number of nodes may sweep at once.
+package reaper
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// Store makes the sweeps; each handles at most limit rows.
+type Store interface {
+	ReapLeases(ctx context.Context, limit int) (pg.ReapResult, error)
+	WakeDeadlines(ctx context.Context, limit int) (pg.ReapResult, error)
+}
+
+// Config describes the reaper. Logger and Store are required.
+type Config struct {
+	Logger   *slog.Logger
+	Counters *actors.Counters
+	Store    Store
+	// Poke learns of the queues that got work. May be nil.
+	Poke *actor.PID
+	// LeaseEvery and DeadlineEvery are the times between two sweeps. Default 5 s and 1 s.
+	LeaseEvery, DeadlineEvery time.Duration
+	// Heartbeat is the engine's heartbeat interval: so long the reaper waits before its first lease sweep, and before
+	// the next one after a failed one. While the database was away no lease could be extended; swept at once, the
+	// steps that the whole fleet is running would run a second time. Default 20 s.
+	Heartbeat time.Duration
+	// Batch is the most rows a sweep takes; a full sweep is followed by the next at once. Default 10,000.
+	Batch int
+}
+
+// Props makes the Props of the reaper. It takes no messages.
+func Props(c Config) *actor.Props {
+	if c.Counters == nil {
+		c.Counters = new(actors.Counters)
+	}
+	if c.LeaseEvery <= 0 {
+		c.LeaseEvery = 5 * time.Second
+	}
+	if c.DeadlineEvery <= 0 {
+		c.DeadlineEvery = time.Second
+	}
+	if c.Heartbeat <= 0 {
+		c.Heartbeat = 20 * time.Second
+	}
+	if c.Batch <= 0 {
+		c.Batch = 10_000
+	}
+	outage := new(actors.Outage)
+	return actors.NewProps(c.Logger, c.Counters, func() actor.Actor {
+		return &reaper{Config: c, outage: outage,
+			backoff: actors.Backoff{First: c.DeadlineEvery, Max: max(c.DeadlineEvery, c.Heartbeat)}}
+	})
+}
+
+type reaper struct {
+	Config
+	life    actors.Life
+	outage  *actors.Outage
+	backoff actors.Backoff // of the deadline sweep
+}
+
+type (
+	leasesDue    struct{}
+	deadlinesDue struct{}
+	leasesSwept  result
+	deadlinesHit result
+)
+
+type result struct {
+	pg.ReapResult
+	err error
+}
+
+func (r *reaper) Receive(ctx actor.Context) {
+	switch m := r.life.Open(ctx).(type) {
+	case *actor.Started:
+		r.life.After(r.Heartbeat, leasesDue{})
+		r.life.After(0, deadlinesDue{})
+	case leasesDue:
+		r.life.Go(func(ctx context.Context) any {
+			swept, err := r.Store.ReapLeases(ctx, r.Batch)
+			return leasesSwept{swept, err}
+		})
+	case leasesSwept:
+		if r.failed("expired leases cannot be swept just now", m.err) {
+			r.life.After(r.Heartbeat, leasesDue{})
+			return
+		}
+		r.Counters.Reaped.Add(int64(m.Rows))
+		if m.Rows > 0 {
+			r.Logger.Warn("gendurable: gave back rows whose lease had expired", "rows", m.Rows)
+		}
+		r.announce(m.Queues)
+		r.life.After(r.next(m.Rows, r.LeaseEvery), leasesDue{})
+	case deadlinesDue:
+		r.life.Go(func(ctx context.Context) any {
+			swept, err := r.Store.WakeDeadlines(ctx, r.Batch)
+			return deadlinesHit{swept, err}
+		})
+	case deadlinesHit:
+		if r.failed("timeouts of awaits cannot be swept just now", m.err) {
+			r.life.After(r.backoff.Next(), deadlinesDue{})
+			return
+		}
+		r.backoff.Reset()
+		r.Counters.DeadlinesWoken.Add(int64(m.Rows))
+		r.announce(m.Queues)
+		r.life.After(r.next(m.Rows, r.DeadlineEvery), deadlinesDue{})
+	}
+}
+
+func (r *reaper) failed(what string, err error) bool {
+	if err == nil {
+		r.outage.Over(r.Logger, "the reaper can sweep again")
+		return false
+	}
+	r.Counters.SweepErrors.Add(1)
+	r.outage.Begin(r.Logger, what, err)
+	return true
+}
+
+// next is the pause after a sweep of so many rows.
+func (r *reaper) next(rows int, every time.Duration) time.Duration {
+	if rows >= r.Batch {
+		return 0
+	}
+	return every
+}
+
+func (r *reaper) announce(queues []string) {
+	if len(queues) > 0 {
+		r.life.Send(r.Poke, actors.Announce{Queues: queues})
+	}
+}
