@@ -37,7 +37,7 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 			if err != nil {
 				return err
 			}
-			claimed, err = readClaimed(rows, r.Queue)
+			claimed, err = readClaimed(rows, r.Queue, limit)
 			return err
 		})
 		// Who loses a race for a key is told by its unique index. Fewer rows meet fewer keys.
@@ -61,21 +61,24 @@ func skipArrays(skip []StepRef) (machines []string, versions []int32, steps []st
 }
 
 // readClaimed reads the rows of a claim. The columns that a batch repeats share their strings.
-func readClaimed(rows pgx.Rows, queue string) ([]Claimed, error) {
+func readClaimed(rows pgx.Rows, queue string, limit int) ([]Claimed, error) {
 	var claimed []Claimed
 	var shared interned
-	var limit, key, correlation *string
+	var rate, key, correlation *string
 	var parent *int64
 	row := Claimed{Queue: queue}
 	into := []any{&row.ID, &shared.machine, &row.Version, &shared.step, &row.State, &row.Attempt, &row.Awaits, &row.Priority,
-		&row.EligibleAt, &key, &row.ConcurrencyShard, &limit, &row.Weight, &correlation, &parent, &row.Crashes,
+		&row.EligibleAt, &key, &row.ConcurrencyShard, &rate, &row.Weight, &correlation, &parent, &row.Crashes,
 		&row.CancelReason, &row.HasInbox, &row.HasChildren}
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		row.Machine, row.Step = shared.machine.text, shared.step.text
-		row.ConcurrencyKey, row.RateLimit, row.CorrelationKey = text(key), text(limit), text(correlation)
+		row.ConcurrencyKey, row.RateLimit, row.CorrelationKey = text(key), text(rate), text(correlation)
 		row.ParentID = 0
 		if parent != nil {
 			row.ParentID = *parent
+		}
+		if claimed == nil {
+			claimed = make([]Claimed, 0, min(limit, 1000))
 		}
 		claimed = append(claimed, row)
 		row.State, row.Awaits = nil, nil

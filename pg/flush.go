@@ -146,15 +146,16 @@ func (f *flush) queueEnd(b *pgx.Batch) {
 		return
 	}
 	n := len(of)
-	failed, results, errs := make([]bool, n), make(documents, n), make(texts, n)
+	failed, results, errs, known := make([]bool, n), make(documents, n), make(texts, n), make([]bool, n)
 	for i, e := range of {
+		known[i] = e.HasInbox
 		if failed[i] = e.Kind == KindFailed; failed[i] {
 			errs[i] = e.Error
 		} else {
 			results[i] = e.Result
 		}
 	}
-	b.Queue(f.store.sql("flush_end"), of.ids(), of.workers(), failed, results, errs).Query(f.ended(of))
+	b.Queue(f.store.sql("flush_end"), of.ids(), of.workers(), failed, results, errs, known).Query(f.ended(of))
 }
 
 // queueConsume deletes what the steps that made progress were handed.
@@ -185,6 +186,9 @@ func (f *flush) queueEndRiders(b *pgx.Batch) {
 	}
 	if len(inboxes) > 0 {
 		b.Queue(f.store.sql("flush_inbox"), inboxes, false)
+	}
+	if len(inboxes) < len(f.kinds[ending]) {
+		b.Queue(f.store.sql("flush_inbox_late"))
 	}
 	if len(children) > 0 {
 		b.Queue(f.store.sql("flush_join"), children, false).Query(func(rows pgx.Rows) error {
@@ -256,7 +260,7 @@ func (f *flush) ended(of entries) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id int64
 		var cancelled int
-		_, err := pgx.ForEachRow(rows, []any{&id, &cancelled}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &cancelled, nil}, func() error {
 			e := of.find(id)
 			if e == nil {
 				return of.commit(id, Failed)
@@ -306,10 +310,16 @@ func (of entries) ids() []int64 {
 	return ids
 }
 
+// workers returns the owners; a single element when all are the same, which the statements take for all.
 func (of entries) workers() []string {
-	workers := make([]string, len(of))
-	for i, e := range of {
-		workers[i] = e.Worker
+	workers := make([]string, 0, len(of))
+	same := true
+	for _, e := range of {
+		workers = append(workers, e.Worker)
+		same = same && e.Worker == workers[0]
+	}
+	if same && len(of) > 0 {
+		return workers[:1]
 	}
 	return workers
 }

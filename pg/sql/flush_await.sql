@@ -10,7 +10,7 @@ UPDATE public.gen_durable g
   FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[])
        AS u(id, worker, step, state, awaits, timeout)
  WHERE g.id = u.id
-   AND g.locked_by = u.worker
+   AND g.locked_by = coalesce(u.worker, ($2::text[])[1])
    AND coalesce(g.status, 'failed') = 'executing'
    AND g.cancel_requested IS NULL
 RETURNING g.id

@@ -8,7 +8,7 @@ UPDATE public.gen_durable g
        last_error = NULL, crashes = 0, crash_step = NULL, has_children = true, updated_at = now()
   FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS u(id, worker, step, state)
  WHERE g.id = u.id
-   AND g.locked_by = u.worker
+   AND g.locked_by = coalesce(u.worker, ($2::text[])[1])
    AND coalesce(g.status, 'failed') = 'executing'
    AND g.cancel_requested IS NULL
 RETURNING g.id

@@ -4,5 +4,5 @@
 SELECT g.id, g.locked_by, g.cancel_requested
   FROM unnest($1::bigint[], $2::text[]) AS u(id, worker)
   JOIN public.gen_durable g ON g.id = u.id
- WHERE g.locked_by = u.worker
+ WHERE g.locked_by = coalesce(u.worker, ($2::text[])[1])
    AND coalesce(g.status, 'failed') = 'executing'

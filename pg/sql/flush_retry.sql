@@ -12,7 +12,7 @@ UPDATE public.gen_durable g
   FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::boolean[], $6::text[])
        AS u(id, worker, state, delay, counted, error)
  WHERE g.id = u.id
-   AND g.locked_by = u.worker
+   AND g.locked_by = coalesce(u.worker, ($2::text[])[1])
    AND coalesce(g.status, 'failed') = 'executing'
    AND g.cancel_requested IS NULL
 RETURNING g.id, CASE WHEN u.delay = 0 THEN g.queue END
