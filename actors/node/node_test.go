@@ -1,0 +1,131 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/goleak"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/pg"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// store is a fake database; a beat and a reclaim that find no error or rows left to give find nothing.
+type store struct {
+	mu       sync.Mutex
+	errs     []error
+	replaced string
+	stale    []int // rows of each reclaim
+	beats    int
+	reclaims int
+}
+
+func (s *store) BeatNode(context.Context, pg.Node) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beats++
+	if len(s.errs) > 0 {
+		err := s.errs[0]
+		s.errs = s.errs[1:]
+		return "", err
+	}
+	return s.replaced, nil
+}
+
+func (s *store) ReclaimStale(context.Context, string, string, string, time.Duration, time.Duration) (int, []string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reclaims++
+	if len(s.stale) == 0 {
+		return 0, nil, nil
+	}
+	n := s.stale[0]
+	s.stale = s.stale[1:]
+	return n, []string{"q"}, nil
+}
+
+func (s *store) counts() (beats, reclaims int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.beats, s.reclaims
+}
+
+func start(t *testing.T, c Config) (*actors.Counters, chan []string) {
+	t.Helper()
+	c.Logger, c.Counters = slog.New(slog.DiscardHandler), new(actors.Counters)
+	system := actors.NewSystem(c.Logger)
+	announced := make(chan []string, 100)
+	c.Poke = system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		if m, ok := ctx.Message().(actors.Announce); ok {
+			announced <- m.Queues
+		}
+	}))
+	pid := system.Root.Spawn(Props(c))
+	t.Cleanup(func() {
+		for _, p := range []*actor.PID{pid, c.Poke} {
+			if err := system.Root.StopFuture(p).Wait(); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+		}
+	})
+	return c.Counters, announced
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting for %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestBeatsOnThroughErrors(t *testing.T) {
+	s := &store{errs: []error{errors.New("away"), errors.New("away")}}
+	c, _ := start(t, Config{Store: s, Heartbeat: time.Millisecond, Node: pg.Node{Named: true}})
+	eventually(t, "five beats", func() bool { b, _ := s.counts(); return b >= 5 })
+	if c.SweepErrors.Load() != 2 {
+		t.Errorf("%d errors, want 2", c.SweepErrors.Load())
+	}
+	if _, n := s.counts(); n != 0 {
+		t.Error("a named node reclaimed: its start has done that")
+	}
+}
+
+func TestAnUnnamedNodeReclaimsUntilNothingIsLeft(t *testing.T) {
+	s := &store{stale: []int{4, 0, 3}}
+	c, announced := start(t, Config{Store: s, Lease: 20 * time.Millisecond, Heartbeat: time.Millisecond})
+	for range 2 {
+		if got := <-announced; !slices.Equal(got, []string{"q"}) {
+			t.Errorf("announced %v", got)
+		}
+	}
+	if c.Reclaimed.Load() != 7 {
+		t.Errorf("reclaimed %d, want 7", c.Reclaimed.Load())
+	}
+	eventually(t, "the end of reclaiming", func() bool {
+		b, n := s.counts()
+		return b > n+5
+	})
+}
+
+func TestAReplacedNodeStops(t *testing.T) {
+	s := &store{replaced: "fedcba9876543210"}
+	by := make(chan string, 10)
+	start(t, Config{Store: s, Heartbeat: time.Millisecond, Node: pg.Node{Named: true}, Replaced: func(who string) { by <- who }})
+	if got := <-by; got != s.replaced {
+		t.Errorf("replaced by %q", got)
+	}
+	if b, _ := s.counts(); b != 1 {
+		t.Errorf("%d beats, want one: it is not this node's row any more", b)
+	}
+}

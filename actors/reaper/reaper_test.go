@@ -1,0 +1,144 @@
+package reaper
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/goleak"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/pg"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// answer is what a fake sweep returns.
+type answer struct {
+	rows   int
+	queues []string
+	err    error
+}
+
+// store is a fake database: each sweep takes its next answer, then none; calls are sent when there is room.
+type store struct {
+	mu                sync.Mutex
+	leases, deadlines []answer
+	leaseAt           []time.Time
+	called            chan string
+}
+
+func (s *store) take(list *[]answer, name string) (pg.ReapResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var a answer
+	if len(*list) > 0 {
+		a, *list = (*list)[0], (*list)[1:]
+	}
+	if name == "lease" {
+		s.leaseAt = append(s.leaseAt, time.Now())
+	}
+	select {
+	case s.called <- name:
+	default:
+	}
+	return pg.ReapResult{Rows: a.rows, Queues: a.queues}, a.err
+}
+
+func (s *store) ReapLeases(context.Context, int) (pg.ReapResult, error) {
+	return s.take(&s.leases, "lease")
+}
+
+func (s *store) WakeDeadlines(context.Context, int) (pg.ReapResult, error) {
+	return s.take(&s.deadlines, "deadline")
+}
+
+func (s *store) times() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.leaseAt)
+}
+
+// start runs a reaper and returns its counters and what it announces.
+func start(t *testing.T, c Config) (*actors.Counters, chan []string) {
+	t.Helper()
+	c.Logger, c.Counters = slog.New(slog.DiscardHandler), new(actors.Counters)
+	system := actors.NewSystem(c.Logger)
+	announced := make(chan []string, 100)
+	c.Poke = system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		if m, ok := ctx.Message().(actors.Announce); ok {
+			announced <- m.Queues
+		}
+	}))
+	pid := system.Root.Spawn(Props(c))
+	t.Cleanup(func() {
+		for _, p := range []*actor.PID{pid, c.Poke} {
+			if err := system.Root.StopFuture(p).Wait(); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+		}
+	})
+	return c.Counters, announced
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting for %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestSweepsAndAnnounces(t *testing.T) {
+	s := &store{leases: []answer{{rows: 2, queues: []string{"a"}}}, deadlines: []answer{{rows: 3, queues: []string{"b"}}}}
+	c, announced := start(t, Config{Store: s, Heartbeat: time.Millisecond, LeaseEvery: time.Millisecond, DeadlineEvery: time.Millisecond})
+	got := append(<-announced, <-announced...)
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("announced %v", got)
+	}
+	if c.Reaped.Load() != 2 || c.DeadlinesWoken.Load() != 3 {
+		t.Errorf("counted %d and %d", c.Reaped.Load(), c.DeadlinesWoken.Load())
+	}
+}
+
+func TestAFullBatchIsFollowedAtOnce(t *testing.T) {
+	s := &store{
+		leases:    []answer{{rows: 10}, {rows: 10}, {rows: 1}},
+		deadlines: []answer{{rows: 10}, {rows: 10}, {rows: 1}},
+	}
+	c, _ := start(t, Config{Store: s, Heartbeat: time.Millisecond, LeaseEvery: time.Hour, DeadlineEvery: time.Hour, Batch: 10})
+	eventually(t, "all to be swept", func() bool { return c.Reaped.Load() == 21 && c.DeadlinesWoken.Load() == 21 })
+}
+
+// The deadline sweep, which runs from the start, shows that the reaper is alive while the lease sweep waits.
+func TestTheFirstLeaseSweepWaitsAHeartbeat(t *testing.T) {
+	s := &store{called: make(chan string)}
+	begun := time.Now()
+	const heartbeat = 50 * time.Millisecond
+	start(t, Config{Store: s, Heartbeat: heartbeat, LeaseEvery: time.Hour, DeadlineEvery: time.Millisecond})
+	eventually(t, "the lease sweep", func() bool { return len(s.times()) == 1 })
+	if d := s.times()[0].Sub(begun); d < heartbeat {
+		t.Errorf("swept leases %v after the start", d)
+	}
+}
+
+func TestAFailedLeaseSweepIsFollowedAHeartbeatLater(t *testing.T) {
+	s := &store{leases: []answer{{err: errors.New("database is away")}, {rows: 1}}}
+	const heartbeat = 50 * time.Millisecond
+	c, _ := start(t, Config{Store: s, Heartbeat: heartbeat, LeaseEvery: time.Millisecond, DeadlineEvery: time.Hour})
+	eventually(t, "the second lease sweep", func() bool { return c.Reaped.Load() == 1 })
+	if at := s.times(); at[1].Sub(at[0]) < heartbeat {
+		t.Errorf("swept %v after the failure", at[1].Sub(at[0]))
+	}
+	if c.SweepErrors.Load() != 1 {
+		t.Errorf("%d errors", c.SweepErrors.Load())
+	}
+}
