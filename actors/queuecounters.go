@@ -1,0 +1,27 @@
+package actors
+
+import "sync/atomic"
+
+// QueueCounters are what one queue of this process counts since the engine started. Every field may be read at
+// any time from any goroutine. Those ending in Now are gauges.
+type QueueCounters struct {
+	// RunningNow are rows that hold a slot (their step runs, or its outcome is being committed); BufferedNow are
+	// rows that were claimed ahead and wait for a slot.
+	RunningNow, BufferedNow atomic.Int64
+	// AbandonedNow are goroutines of steps that were given up and still run.
+	AbandonedNow atomic.Int64
+
+	// Claims are claim statements that succeeded, EmptyClaims those among them without a row, ClaimedRows their
+	// rows, LargestClaim the most rows in one; ClaimErrors are those that failed.
+	Claims, EmptyClaims, ClaimedRows, LargestClaim, ClaimErrors atomic.Int64
+	// Ended are steps that ended, in whatever way: the sum of Committed, Stale, Vanished, Abandoned and GivenBack.
+	Ended, Committed, Stale, Vanished, Abandoned, GivenBack atomic.Int64
+	// NotRun are rows that were failed instead of run: cancelled, too many crashes, too many attempts.
+	NotRun atomic.Int64
+	// Lost are rows that a heartbeat found lost.
+	Lost atomic.Int64
+	// UnknownSteps are the steps (machine, version, step) that this process was found unable to run.
+	UnknownSteps atomic.Int64
+	// Released are rows given back untouched, Unheld those among the claims that nobody had been told of.
+	Released, Unheld atomic.Int64
+}

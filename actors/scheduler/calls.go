@@ -1,0 +1,96 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/actors/scheduler/core"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// call starts the calls to the database that the core asks for.
+func (s *scheduler) call(fx *core.Effects) {
+	cfg := s.cfg
+	if ids := fx.Release; len(ids) > 0 {
+		cfg.QueueCounters.Released.Add(int64(len(ids)))
+		s.ask(func(ctx context.Context) core.Event {
+			return core.ReleaseResult{Err: cfg.Store.Release(ctx, cfg.Worker, ids)}
+		}, func(err error) core.Event { return core.ReleaseResult{Err: err} })
+	}
+	if ids := fx.Beat; len(ids) > 0 {
+		s.ask(func(ctx context.Context) core.Event {
+			beats, err := cfg.Store.Heartbeat(ctx, cfg.Worker, cfg.Lease, ids)
+			return core.BeatResult{Beats: beats, Err: err}
+		}, func(err error) core.Event { return core.BeatResult{Err: err} })
+	}
+	for _, id := range fx.Extend {
+		s.ask(func(ctx context.Context) core.Event {
+			beat, err := cfg.Store.ExtendOne(ctx, cfg.Worker, cfg.Lease, id)
+			beat.ID = id // also when the call failed
+			return core.ExtendResult{Beat: beat, Err: err}
+		}, func(err error) core.Event { return core.ExtendResult{Beat: pg.Beat{ID: id}, Err: err} })
+	}
+	if held := fx.Held; fx.ReleaseUnheld {
+		s.ask(func(ctx context.Context) core.Event {
+			n, err := cfg.Store.ReleaseUnheld(ctx, cfg.Worker, held)
+			cfg.QueueCounters.Unheld.Add(int64(n))
+			return core.UnheldResult{Released: n, Err: err}
+		}, func(err error) core.Event { return core.UnheldResult{Err: err} })
+	}
+	if fx.Claim > 0 {
+		s.claim(fx.Claim, fx.Skip)
+	}
+}
+
+func (s *scheduler) claim(n int, skip []pg.StepRef) {
+	cfg := s.cfg
+	s.ask(func(ctx context.Context) core.Event {
+		begun := time.Now()
+		rows, err := cfg.Store.Claim(ctx, pg.ClaimRequest{
+			Queue: cfg.Queue, Worker: cfg.Worker, Lease: cfg.Lease, Limit: n, Skip: skip,
+		})
+		countClaim(cfg.QueueCounters, len(rows), err)
+		if err != nil {
+			return core.ClaimResult{Err: err, Unknown: true}
+		}
+		return core.ClaimResult{Rows: rows, Took: time.Since(begun)}
+	}, func(err error) core.Event { return core.ClaimResult{Err: err, Unknown: true} })
+}
+
+func countClaim(c *actors.QueueCounters, rows int, err error) {
+	if err != nil {
+		c.ClaimErrors.Add(1)
+		return
+	}
+	c.Claims.Add(1)
+	c.ClaimedRows.Add(int64(rows))
+	actors.Max(&c.LargestClaim, int64(rows))
+	if rows == 0 {
+		c.EmptyClaims.Add(1)
+	}
+}
+
+// ask runs a call on a goroutine and sends its event back. failed makes the event of a call that panicked: the
+// core waits for an answer to everything it asks.
+func (s *scheduler) ask(call func(context.Context) core.Event, failed func(error) core.Event) {
+	go func() {
+		var event core.Event
+		defer func() {
+			if r := recover(); r != nil {
+				s.cfg.Logger.Error("gendurable: a call to the database panicked",
+					"queue", s.cfg.Queue, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+				event = failed(fmt.Errorf("gendurable: a call to the database panicked: %v", r))
+			}
+			s.root.Send(s.self, answer{incarnation: s.incarnation, event: event})
+		}()
+		ctx, cancel := context.WithTimeout(s.life.ctx, s.callTimeout())
+		defer cancel()
+		event = call(ctx)
+	}()
+}
+
+// callTimeout bounds a call whose connection is silently dead: several fit into a lease.
+func (s *scheduler) callTimeout() time.Duration { return max(s.cfg.Lease/4, time.Second) }

@@ -1,0 +1,98 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// pageSize is how many signals or children a step reads at once beyond those it was handed.
+const pageSize = 1000
+
+var kinds = map[fsm.Kind]pg.Kind{
+	fsm.KindNext:     pg.KindNext,
+	fsm.KindRetry:    pg.KindRetry,
+	fsm.KindAwait:    pg.KindAwait,
+	fsm.KindChildren: pg.KindChildren,
+	fsm.KindDone:     pg.KindDone,
+	fsm.KindStop:     pg.KindFailed,
+}
+
+// outcome is what a step came to as the database wants it.
+func outcome(worker string, row *pg.Claimed, e *fsm.Encoded) pg.Outcome {
+	o := pg.Outcome{
+		ID: row.ID, Worker: worker, Kind: kinds[e.Kind],
+		Step: e.Step, State: e.State, Delay: e.Delay, Uncounted: e.Uncounted,
+		Result: e.Result, Error: e.Error, Awaits: e.Awaits, Timeout: e.Timeout,
+		RateLimit: e.RateLimit, Weight: e.Weight, Key: pg.KeyChange(e.Key), NewKey: e.NewKey, Handed: e.Handed,
+		ParentID: row.ParentID, HasInbox: row.HasInbox,
+	}
+	if len(e.Children) > 0 {
+		o.Children = make([]pg.Insertion, len(e.Children))
+		for i, c := range e.Children {
+			o.Children[i] = pg.Insertion(c)
+		}
+	}
+	return o
+}
+
+// input is a claimed row as the step's code wants it.
+func (s *step) input(r *run) *fsm.Input {
+	row := r.row
+	in := &fsm.Input{
+		ID: row.ID, Step: row.Step, Attempt: row.Attempt, State: row.State, Queue: row.Queue,
+		CorrelationKey: row.CorrelationKey, ParentID: row.ParentID, Awaits: row.Awaits,
+		Inbox: signals(row.Inbox), MoreInbox: row.MoreInbox,
+		Children: children(row.Children), MoreChildren: row.MoreChildren,
+		Limits: s.cfg.Limits, Grace: s.cfg.StepGrace, Abandon: r.abandoned,
+	}
+	if len(row.ChildCounts) > 0 {
+		in.ChildCounts = make(map[fsm.Status]int64, len(row.ChildCounts))
+		for status, n := range row.ChildCounts {
+			in.ChildCounts[fsm.Status(status)] = n
+		}
+	}
+	if row.MoreInbox || row.MoreChildren {
+		in.Pages = pages{s.cfg.Store}
+	}
+	return in
+}
+
+func signals(rows []pg.Signal) []fsm.Signal {
+	if len(rows) == 0 {
+		return nil
+	}
+	out := make([]fsm.Signal, len(rows))
+	for i, r := range rows {
+		out[i] = fsm.Signal{ID: r.ID, Name: r.Name, Payload: r.Payload, InsertedAt: r.InsertedAt}
+	}
+	return out
+}
+
+func children(rows []pg.Child) []fsm.Child {
+	if len(rows) == 0 {
+		return nil
+	}
+	out := make([]fsm.Child, len(rows))
+	for i, r := range rows {
+		out[i] = fsm.Child{
+			ID: r.ID, Machine: r.Machine, Status: fsm.Status(r.Status), CorrelationKey: r.CorrelationKey,
+			State: r.State, Result: r.Result, Error: r.Error,
+		}
+	}
+	return out
+}
+
+// pages is fsm.Pages over the store.
+type pages struct{ store Pages }
+
+func (p pages) Signals(ctx context.Context, id int64, handed []int64) ([]fsm.Signal, error) {
+	rows, err := p.store.InboxPage(ctx, id, handed, pageSize)
+	return signals(rows), err
+}
+
+func (p pages) Children(ctx context.Context, id, after int64) ([]fsm.Child, error) {
+	rows, err := p.store.ChildrenPage(ctx, id, after, pageSize)
+	return children(rows), err
+}

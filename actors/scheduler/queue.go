@@ -1,0 +1,132 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// queue is the supervisor of one queue.
+type queue struct {
+	cfg       *Config
+	life      *life
+	scheduler *actor.PID
+	steps     *actor.PID
+}
+
+func (q *queue) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *actor.Started:
+		q.start(ctx)
+	case *actor.Stopping:
+		q.life.end()
+	case actors.Drain:
+		// Kept here as well: the scheduler that takes the message may fail before it has acted on it.
+		q.life.drain(m, time.Now())
+		ctx.Send(q.scheduler, m)
+	case actors.Poke, actors.CancelRequested:
+		ctx.Send(q.scheduler, m)
+	case actors.Crash:
+		panic("told to crash")
+	}
+}
+
+func (q *queue) start(ctx actor.Context) {
+	spawn := func(name string, producer func() actor.Actor, opts ...actor.PropsOption) *actor.PID {
+		pid, err := ctx.SpawnNamed(actors.NewProps(q.cfg.Logger, q.cfg.Counters, producer, opts...), name)
+		if err != nil {
+			panic(fmt.Errorf("gendurable: queue %q: start its %s: %w", q.cfg.Queue, name, err))
+		}
+		return pid
+	}
+	scheduler := ctx.ActorSystem().NewLocalPID(ctx.Self().GetId() + "/" + actors.NameScheduler)
+	// A step actor is never restarted: what it ran is settled by the steps actor, and the next run gets a new one.
+	stop := actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })
+	q.steps = spawn(actors.NameSteps, func() actor.Actor {
+		return newSteps(q.cfg, q.life, scheduler)
+	}, actor.WithSupervisor(stop))
+	steps := q.steps
+	q.scheduler = spawn(actors.NameScheduler, func() actor.Actor {
+		return newScheduler(q.cfg, q.life, steps)
+	})
+}
+
+// life is what outlives the restarts of a queue's actors.
+type life struct {
+	// ctx is that of every call to the database. A restart does not end it: a call that was given up half-way
+	// would leave open what it did.
+	ctx context.Context
+	end context.CancelFunc
+
+	schedulers atomic.Int64 // incarnations so far
+	steps      atomic.Int64
+
+	mu       sync.Mutex
+	draining bool
+	until    time.Time
+	drained  bool
+	waiting  []chan<- struct{}
+	// undecodable are the steps whose states were found not to fit here. Invariant: at most maxUndecodable.
+	undecodable map[pg.StepRef]bool
+}
+
+const maxUndecodable = 1000
+
+func newLife() *life {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &life{ctx: ctx, end: cancel, undecodable: map[pg.StepRef]bool{}}
+}
+
+// drain notes that the queue is to end; the earliest end counts.
+func (l *life) drain(d actors.Drain, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	until := now.Add(max(0, d.Timeout))
+	if !l.draining || until.Before(l.until) {
+		l.until = until
+	}
+	l.draining = true
+	switch {
+	case d.Done == nil:
+	case l.drained:
+		close(d.Done)
+	default:
+		l.waiting = append(l.waiting, d.Done)
+	}
+}
+
+// drainTime is how long running steps still have, if the queue is to end.
+func (l *life) drainTime(now time.Time) (left time.Duration, draining bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(0, l.until.Sub(now)), l.draining
+}
+
+// over tells those who asked for the drain that it has ended.
+func (l *life) over() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drained = true
+	for _, done := range l.waiting {
+		close(done)
+	}
+	l.waiting = nil
+}
+
+// firstUndecodable is true the first time it is asked of a step, so that it is logged once.
+func (l *life) firstUndecodable(s pg.StepRef) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.undecodable[s] || len(l.undecodable) == maxUndecodable {
+		return false
+	}
+	l.undecodable[s] = true
+	return true
+}

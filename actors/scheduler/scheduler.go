@@ -1,0 +1,175 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/actors/scheduler/core"
+)
+
+// scheduler is one incarnation of the actor that decides.
+type scheduler struct {
+	cfg         *Config
+	life        *life
+	steps       *actor.PID
+	incarnation int64
+
+	core  *core.Core
+	self  *actor.PID
+	root  *actor.RootContext
+	timer *time.Timer
+	armed time.Time // when the timer fires; zero = it does not
+}
+
+type (
+	// answer is what a call to the database came to.
+	answer struct {
+		actors.Quiet
+		incarnation int64
+		event       core.Event
+	}
+	// tick is the timer's message.
+	tick struct {
+		actors.Quiet
+		incarnation int64
+	}
+	// stepsRestarted tells that the steps actor has forgotten what it ran.
+	stepsRestarted struct{ actors.Quiet }
+)
+
+func newScheduler(cfg *Config, life *life, steps *actor.PID) *scheduler {
+	return &scheduler{cfg: cfg, life: life, steps: steps, incarnation: life.schedulers.Add(1)}
+}
+
+func (s *scheduler) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *actor.Started:
+		s.start(ctx)
+	case *actor.Stopping, *actor.Restarting:
+		s.stop()
+	case actors.StepEnded:
+		s.on(core.Ended{StepEnded: m})
+	case answer:
+		s.answered(m)
+	case tick:
+		if m.incarnation == s.incarnation {
+			s.armed = time.Time{}
+			s.on(core.Tick{})
+		}
+	case actors.Poke:
+		s.on(core.Poked{In: m.In})
+	case actors.CancelRequested:
+		s.on(core.CancelRequested{ID: m.ID, Reason: m.Reason})
+	case actors.Running:
+		s.on(core.Running{IDs: m.IDs})
+	case stepsRestarted:
+		s.on(core.StepsRestarted{})
+	case actors.Drain:
+		s.drain()
+	case actors.Crash:
+		panic("told to crash")
+	}
+}
+
+// start begins a life. The first one has the identity for itself; a later one finds what the earlier left.
+func (s *scheduler) start(ctx actor.Context) {
+	s.self, s.root = ctx.Self(), ctx.ActorSystem().Root
+	s.core = core.New(s.cfg.core(), s.incarnation > 1, time.Now())
+	s.on(core.Tick{})
+	s.drain()
+}
+
+func (s *scheduler) stop() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.cfg.QueueCounters.BufferedNow.Store(0)
+}
+
+func (s *scheduler) drain() {
+	if left, draining := s.life.drainTime(time.Now()); draining {
+		s.on(core.Drain{Timeout: left})
+	}
+}
+
+// answered takes an answer. What an earlier life asked for is of no interest, but for a claim: its rows are ours,
+// and nobody knows of them.
+func (s *scheduler) answered(m answer) {
+	if m.incarnation == s.incarnation {
+		s.on(m.event)
+		return
+	}
+	if r, claim := m.event.(core.ClaimResult); claim && (r.Err != nil || len(r.Rows) > 0) {
+		s.on(core.Orphaned{})
+	}
+}
+
+// on feeds the core and does what it asks for.
+func (s *scheduler) on(e core.Event) {
+	now := time.Now()
+	fx := s.core.On(e, now)
+	s.tell(fx)
+	s.call(fx)
+	s.arm(fx.Wake, now)
+	s.note(fx)
+	if fx.Drained {
+		s.life.over()
+	}
+}
+
+// tell sends the steps actor its part.
+func (s *scheduler) tell(fx *core.Effects) {
+	if fx.AskRunning {
+		s.root.Send(s.steps, actors.ListRunning{})
+	}
+	for _, c := range fx.Cancel {
+		s.root.Send(s.steps, actors.CancelStep{ID: c.ID, Cause: c.Cause})
+	}
+	if len(fx.Abandon) > 0 {
+		s.root.Send(s.steps, abandon{ids: fx.Abandon})
+	}
+	for _, row := range fx.Start {
+		s.root.Send(s.steps, actors.RunStep{Claimed: row, Spec: s.cfg.Specs(row.Machine, row.Version)})
+	}
+}
+
+// arm sets the timer, unless it fires before that anyway: an early tick does no harm.
+func (s *scheduler) arm(at, now time.Time) {
+	if at.IsZero() || !s.armed.IsZero() && !s.armed.After(at) {
+		return
+	}
+	s.armed = at
+	d := max(0, at.Sub(now))
+	if s.timer != nil && s.timer.Stop() {
+		s.timer.Reset(d)
+		return
+	}
+	root, self, message := s.root, s.self, tick{incarnation: s.incarnation}
+	s.timer = time.AfterFunc(d, func() { root.Send(self, message) })
+}
+
+// note counts and logs.
+func (s *scheduler) note(fx *core.Effects) {
+	c := s.cfg.QueueCounters
+	c.RunningNow.Store(int64(s.core.Running()))
+	c.BufferedNow.Store(int64(s.core.Buffered()))
+	if fx.Lost > 0 {
+		c.Lost.Add(int64(fx.Lost))
+		s.cfg.Logger.Warn("gendurable: rows were lost to another worker, their steps were cancelled",
+			"queue", s.cfg.Queue, "rows", fx.Lost)
+	}
+	for _, u := range fx.Unknown {
+		c.UnknownSteps.Add(1)
+		s.cfg.Logger.Warn("gendurable: this process cannot run a step and leaves it to others from now on; "+
+			"register the machine's version here, or deploy one whose state type fits",
+			"queue", s.cfg.Queue, "machine", u.Machine, "version", u.Version, "step", u.Step)
+	}
+	if fx.Outage != nil {
+		s.cfg.Logger.Warn("gendurable: a queue cannot reach the database, and tries on", "queue", s.cfg.Queue, "error", fx.Outage)
+	}
+	if fx.Recovered {
+		s.cfg.Logger.Info("gendurable: a queue reaches the database again", "queue", s.cfg.Queue)
+	}
+}

@@ -1,0 +1,285 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+type none struct{}
+
+// blocking is a job that tells that it runs, and ends when told to or when its context ends.
+type blocking struct {
+	*fsm.Job[none, int]
+	running chan int64
+	causes  chan error
+	goOn    chan struct{}
+	runs    atomic.Int64
+}
+
+func newBlocking(name string) *blocking {
+	b := &blocking{running: make(chan int64, 100), causes: make(chan error, 100), goOn: make(chan struct{})}
+	b.Job = fsm.NewJob(name, func(ctx context.Context, j *fsm.JobCall[none]) (int, error) {
+		b.runs.Add(1)
+		b.running <- j.ID
+		select {
+		case <-b.goOn:
+			return 7, nil
+		case <-ctx.Done():
+			b.causes <- context.Cause(ctx)
+			return 0, context.Cause(ctx)
+		}
+	})
+	return b
+}
+
+func quick(name string, ran *atomic.Int64) fsm.Definition {
+	return fsm.NewJob(name, func(context.Context, *fsm.JobCall[none]) (int, error) {
+		ran.Add(1)
+		return 0, nil
+	})
+}
+
+func TestFastJobsGrowTheClaims(t *testing.T) {
+	var ran atomic.Int64
+	h := open(t, nil, quick("quick", &ran))
+	h.add("quick", 5000)
+	h.until("all jobs are done", func() bool { return h.table.count(pg.Done) == 5000 })
+	if ran.Load() != 5000 {
+		t.Errorf("%d runs of 5000 jobs", ran.Load())
+	}
+	if n := h.counts.LargestClaim.Load(); n < 20 {
+		t.Errorf("the largest claim had %d rows", n)
+	}
+	if n := h.counts.Claims.Load(); n > 1000 {
+		t.Errorf("%d claims for 5000 jobs", n)
+	}
+	h.until("the slots are free", func() bool { return h.counts.RunningNow.Load() == 0 })
+	if c, e := h.counts.Committed.Load(), h.counts.Ended.Load(); c != 5000 || e != 5000 {
+		t.Errorf("%d committed, %d ended", c, e)
+	}
+}
+
+func TestASchedulersCrashCostsNothing(t *testing.T) {
+	long := newBlocking("long")
+	var ran atomic.Int64
+	h := open(t, func(c *Config) { c.Concurrency = 3 }, long, quick("quick", &ran))
+	id := h.add("long", 1)[0]
+	receive(t, "the long step runs", long.running)
+	for round := int64(1); round <= 3; round++ {
+		h.system.Root.Send(h.child(actors.NameScheduler), actors.Crash{})
+		h.add("quick", 5)
+		h.until("the queue claims again", func() bool { return ran.Load() == 5*round })
+	}
+	if n := long.runs.Load(); n != 1 {
+		t.Errorf("the long step ran %d times", n)
+	}
+	close(long.goOn)
+	h.until("the long step's outcome is durable", func() bool { return h.table.look(id).status == pg.Done })
+	if e := h.table.look(id); e.commits != 1 || long.runs.Load() != 1 {
+		t.Errorf("%d commits, %d runs", e.commits, long.runs.Load())
+	}
+}
+
+// TestRowsBufferedInACrashAreGivenBack: what only the scheduler knew of, its next life gives back.
+func TestRowsBufferedInACrashAreGivenBack(t *testing.T) {
+	var ran atomic.Int64
+	h := open(t, nil, quick("quick", &ran))
+	// An answer that goes to a scheduler that fails on it: the claim of a life that is over.
+	h.table.with(func() { h.table.loseAnswer = true })
+	h.add("quick", 5)
+	h.until("all jobs are done", func() bool { return h.table.count(pg.Done) == 5 })
+	if n := h.counts.Unheld.Load(); n != 5 {
+		t.Errorf("%d rows were found that nobody held", n)
+	}
+	if e := h.table.look(1); e.Attempt != 0 {
+		t.Errorf("attempt %d: it went through its lease", e.Attempt)
+	}
+}
+
+// TestEveryActorMayFail: actors fail again and again under load, and every job is done in the end.
+func TestEveryActorMayFail(t *testing.T) {
+	var ran atomic.Int64
+	h := open(t, func(c *Config) {
+		c.Lease, c.Heartbeat, c.PollBusy, c.PollIdle = 400*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond
+	}, quick("quick", &ran))
+	const jobs = 2000
+	for i := range 20 {
+		h.add("quick", jobs/20)
+		switch i % 10 {
+		case 3:
+			h.system.Root.Send(h.child(actors.NameScheduler), actors.Crash{})
+		case 5:
+			h.system.Root.Send(h.child(actors.NameSteps), actors.Crash{})
+		case 8:
+			h.send(actors.Crash{})
+		}
+		h.until("some more are done", func() bool { return h.table.count(pg.Done) > i*jobs/20/2 })
+	}
+	h.until("all jobs are done", func() bool { return h.table.count(pg.Done) == jobs })
+	for id := int64(1); id <= jobs; id++ {
+		if e := h.table.look(id); e.commits != 1 {
+			t.Fatalf("job %d was committed %d times", id, e.commits)
+		}
+	}
+}
+
+func TestAStepActorsCrashCostsOneRun(t *testing.T) {
+	long := newBlocking("long")
+	h := open(t, func(c *Config) { c.Lease, c.Heartbeat = 400*time.Millisecond, 100*time.Millisecond }, long)
+	h.add("long", 2)
+	receive(t, "the first step runs", long.running)
+	receive(t, "the second step runs", long.running)
+	// The steps actor's children have generated names; the crash waits in the mailbox until the step has ended,
+	// so that the actor fails with nothing, or with its next run, in hand.
+	for _, id := range h.system.ProcessRegistry.LocalPIDs.LocalPIDs {
+		for _, name := range id.Keys() {
+			if strings.HasPrefix(name, h.child(actors.NameSteps).GetId()+"/") {
+				h.system.Root.Send(h.system.NewLocalPID(name), actors.Crash{})
+			}
+		}
+	}
+	h.add("long", 2)
+	receive(t, "the third step runs", long.running)
+	receive(t, "the fourth step runs", long.running)
+	close(long.goOn)
+	h.until("all are done", func() bool { return h.table.count(pg.Done) == 4 })
+	h.add("long", 5)
+	h.until("the queue goes on", func() bool { return h.table.count(pg.Done) == 9 })
+}
+
+func TestALostLeaseCancelsTheStep(t *testing.T) {
+	long := newBlocking("long")
+	h := open(t, func(c *Config) { c.Heartbeat = 50 * time.Millisecond }, long)
+	id := h.add("long", 1)[0]
+	receive(t, "the step runs", long.running)
+	h.table.with(func() { h.table.rows[id].owner = "another" })
+	if err := receive(t, "its context ends", long.causes); !errors.Is(err, fsm.ErrLeaseLost) {
+		t.Errorf("the cause is %v", err)
+	}
+	h.until("the slot is free", func() bool { return h.counts.RunningNow.Load() == 0 })
+	if e := h.table.look(id); e.commits != 0 || e.owner != "another" {
+		t.Errorf("the outcome of a lost row reached the database: %+v", e)
+	}
+	if h.counts.Lost.Load() != 1 || h.counts.Stale.Load() != 1 {
+		t.Errorf("lost %d, stale %d", h.counts.Lost.Load(), h.counts.Stale.Load())
+	}
+}
+
+func TestACancelReachesARunningStep(t *testing.T) {
+	for _, how := range []string{"message", "heartbeat"} {
+		t.Run(how, func(t *testing.T) {
+			long := newBlocking("long")
+			h := open(t, func(c *Config) {
+				if how == "heartbeat" {
+					c.Heartbeat = 50 * time.Millisecond
+				}
+			}, long)
+			id := h.add("long", 1)[0]
+			receive(t, "the step runs", long.running)
+			reason := "wrong customer"
+			h.table.with(func() { h.table.rows[id].CancelReason = &reason })
+			if how == "message" {
+				h.send(actors.CancelRequested{ID: id, Reason: reason})
+			}
+			if err := receive(t, "its context ends", long.causes); !errors.Is(err, fsm.ErrCancelled) {
+				t.Errorf("the cause is %v", err)
+			}
+			h.until("the instance has failed", func() bool { return h.table.look(id).status == pg.Failed })
+		})
+	}
+}
+
+func TestWhatMustNotRunIsEnded(t *testing.T) {
+	var ran atomic.Int64
+	h := open(t, nil, quick("quick", &ran))
+	reason := "wrong customer"
+	row := pg.Claimed{Machine: "quick", Version: 1, Step: fsm.JobStep}
+	cancelled, crashed, tried, stranger := row, row, row, row
+	cancelled.CancelReason, crashed.Crashes, tried.Attempt = &reason, 10, 20
+	stranger.CancelReason, stranger.Machine = &reason, "unknown"
+	ids := h.table.insert(cancelled, crashed, tried, stranger)
+	h.send(actors.Poke{Queue: "q"})
+	h.until("all have failed", func() bool { return h.table.count(pg.Failed) == 4 })
+	for i, want := range []string{"cancelled: wrong customer", "took its worker down 10 times", "gave up after 20 attempts", "cancelled: wrong customer"} {
+		if e := h.table.look(ids[i]); !strings.Contains(e.outcome.Error, want) {
+			t.Errorf("row %d failed with %q, not with %q", i, e.outcome.Error, want)
+		}
+	}
+	if ran.Load() != 0 {
+		t.Errorf("%d of them ran", ran.Load())
+	}
+}
+
+func TestGoexitLeavesTheRowToItsLease(t *testing.T) {
+	first := true
+	var ran atomic.Int64
+	h := open(t, func(c *Config) {
+		c.Concurrency = 1
+		c.Lease, c.Heartbeat, c.PollBusy, c.PollIdle = 300*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	}, fsm.NewJob("exit", func(_ context.Context, j *fsm.JobCall[none]) (int, error) {
+		if first {
+			first = false
+			runtime.Goexit()
+		}
+		return j.Attempt, nil
+	}), quick("quick", &ran))
+	id := h.add("exit", 1)[0]
+	h.until("the slot is free", func() bool { return h.counts.Vanished.Load() == 1 })
+	h.add("quick", 1)
+	h.until("the slot is used", func() bool { return ran.Load() == 1 })
+	h.until("the row ran again after its lease", func() bool { return h.table.look(id).status == pg.Done })
+	if e := h.table.look(id); string(e.outcome.Result) != "1" {
+		t.Errorf("the second run was attempt %s", e.outcome.Result)
+	}
+}
+
+func TestUnknownStepsAreLeftToOthers(t *testing.T) {
+	var ran atomic.Int64
+	h := open(t, nil, quick("quick", &ran), fsm.New[struct{ N int }]("typed").Step("a",
+		func(context.Context, *fsm.Call[struct{ N int }]) (fsm.Outcome, error) { return fsm.Done(1), nil }))
+	ids := h.table.insert(
+		pg.Claimed{Machine: "stranger", Version: 1, Step: "a"},
+		pg.Claimed{Machine: "quick", Version: 9, Step: fsm.JobStep},
+		pg.Claimed{Machine: "quick", Version: 1, Step: "other"},
+		pg.Claimed{Machine: "typed", Version: 1, Step: "a", State: []byte(`{"N":"text"}`)},
+	)
+	h.add("quick", 20)
+	h.until("the known ones are done", func() bool { return ran.Load() == 20 })
+	h.until("the unknown ones are given back", func() bool { return h.table.count(pg.Runnable) == 4 })
+	h.send(actors.Poke{Queue: "q"})
+	h.until("claims leave them out", func() bool {
+		n := 0
+		h.table.with(func() { n = len(h.table.claims[len(h.table.claims)-1].Skip) })
+		return n == 4
+	})
+	for _, id := range ids {
+		if e := h.table.look(id); e.commits != 0 || e.Attempt != 0 {
+			t.Errorf("an unknown row was touched: %+v", e)
+		}
+	}
+	if n := h.counts.UnknownSteps.Load(); n != 4 {
+		t.Errorf("%d unknown steps were counted", n)
+	}
+}
+
+func TestAnUnansweredClaimIsFoundAgain(t *testing.T) {
+	var ran atomic.Int64
+	h := open(t, nil, quick("quick", &ran))
+	h.table.with(func() { h.table.down = errors.New("connection refused") })
+	h.add("quick", 50)
+	h.until("claims fail", func() bool { return h.counts.ClaimErrors.Load() > 0 })
+	h.table.with(func() { h.table.down, h.table.loseAnswer = nil, true })
+	h.until("all jobs are done", func() bool { return h.table.count(pg.Done) == 50 })
+	if ran.Load() != 50 {
+		t.Errorf("%d runs", ran.Load())
+	}
+}

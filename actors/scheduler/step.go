@@ -1,0 +1,182 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// assignment gives a step actor its next run.
+type assignment struct {
+	actors.Quiet
+	worker *worker
+	run    *run
+}
+
+// step is a step actor: it carries out one run after the other, never two at once. It blocks in Receive; its
+// parent ends the wait through the run, because a blocked Receive sees no message.
+type step struct {
+	cfg  *Config
+	life *life
+	ctx  actor.Context // of the message in hand
+}
+
+func (s *step) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case assignment:
+		s.ctx = ctx
+		ended := s.carryOut(m.run)
+		ctx.Send(ctx.Parent(), finished{worker: m.worker, run: m.run, ended: ended})
+	case actors.Crash:
+		panic("told to crash")
+	}
+}
+
+func (s *step) carryOut(r *run) actors.StepEnded {
+	if reason := refuse(r); reason != "" {
+		s.cfg.QueueCounters.NotRun.Add(1)
+		return s.commit(r, nil, failure(reason))
+	}
+	in := s.input(r)
+	return s.conclude(r, in, fsm.Run(r.ctx, r.spec, in), func(err error) actors.StepEnded {
+		// The database refused what the step came to: its error handler decides, as on any other error.
+		return s.conclude(r, in, fsm.RunError(r.ctx, r.spec, in, err), func(err error) actors.StepEnded {
+			return s.commit(r, nil, failure(err.Error()))
+		})
+	})
+}
+
+// refuse says why a row must be ended instead of run; empty = run it.
+func refuse(r *run) string {
+	row, spec := r.row, r.spec
+	switch {
+	case row.CancelReason != nil:
+		return "cancelled: " + *row.CancelReason
+	case spec.MaxCrashes > 0 && row.Crashes >= spec.MaxCrashes:
+		return fmt.Sprintf("step %q took its worker down %d times in a row and is not run again (MaxCrashes is %d); "+
+			"look for runs out of memory, fatal errors and exits, then retry the instance", row.Step, row.Crashes, spec.MaxCrashes)
+	case spec.MaxAttempts > 0 && row.Attempt >= spec.MaxAttempts:
+		return fmt.Sprintf("gave up after %d attempts, the last of which ended without an outcome (MaxAttempts is %d)",
+			row.Attempt, spec.MaxAttempts)
+	}
+	return ""
+}
+
+func failure(reason string) *fsm.Encoded {
+	return &fsm.Encoded{Kind: fsm.KindStop, Error: fsm.CleanError(reason)}
+}
+
+// conclude commits what a run came to. refused decides when the database refuses it.
+func (s *step) conclude(r *run, in *fsm.Input, res fsm.Result, refused func(error) actors.StepEnded) actors.StepEnded {
+	switch res.Ending {
+	case fsm.Finished:
+		return s.commit(r, refused, res.Encoded)
+	case fsm.Vanished:
+		s.cfg.Logger.Warn("gendurable: a step ended its goroutine without an outcome (runtime.Goexit); it is run again when its lease is over",
+			"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "step", r.row.Step)
+		return r.ended(actors.EndVanished, -1)
+	case fsm.Undecodable:
+		e := r.ended(actors.EndUnknown, -1)
+		e.Step = pg.StepRef{Machine: r.row.Machine, Version: r.row.Version, Step: r.row.Step}
+		if s.life.firstUndecodable(e.Step) {
+			s.cfg.Logger.Warn("gendurable: a state does not fit the type that this process has for it",
+				"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "version", r.row.Version, "step", r.row.Step, "error", res.Err)
+		}
+		return e
+	default:
+		s.left(r, res.Left)
+		return r.ended(actors.EndAbandoned, -1)
+	}
+}
+
+// left counts the goroutine of an abandoned step until it ends.
+func (s *step) left(r *run, left <-chan struct{}) {
+	select {
+	case <-r.abandoned: // on our own accord, at the end of a drain
+	default:
+		s.cfg.Logger.Warn("gendurable: a step ignored its timeout and was given up; it is run again when its lease is over",
+			"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "step", r.row.Step)
+	}
+	c := s.cfg.QueueCounters
+	c.AbandonedNow.Add(1)
+	go func() {
+		<-left
+		c.AbandonedNow.Add(-1)
+	}()
+}
+
+// commit makes an outcome durable, or finds out why that cannot be. With refused nil a refusal is final.
+func (s *step) commit(r *run, refused func(error) actors.StepEnded, e *fsm.Encoded) actors.StepEnded {
+	answer, err := s.submit(r, outcome(s.cfg.Worker, r.row, e))
+	var no *actors.RefusedError
+	switch {
+	case err == nil && answer.Fate == pg.Stale:
+		return r.ended(actors.EndStale, -1)
+	case err == nil && answer.Fate == pg.Committed && answer.Status == pg.Runnable:
+		return r.ended(actors.EndCommitted, e.Delay)
+	case err == nil:
+		return r.ended(actors.EndCommitted, -1)
+	case errors.As(err, &no) && refused != nil:
+		return refused(no)
+	case errors.As(err, &no):
+		s.cfg.Logger.Error("gendurable: the database refuses even to fail an instance; it is run again when its lease is over",
+			"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "step", r.row.Step, "error", err)
+		return r.ended(actors.EndVanished, -1)
+	case errors.Is(err, fsm.ErrLeaseLost):
+		return r.ended(actors.EndStale, -1)
+	default:
+		return r.ended(actors.EndAbandoned, -1)
+	}
+}
+
+// submit asks a flusher until it knows the answer, or nobody wants to know any more: then the error is
+// fsm.ErrLeaseLost or actors.ErrStopped.
+func (s *step) submit(r *run, o pg.Outcome) (pg.Verdict, error) {
+	for {
+		reply := make(chan actors.Committed, 1)
+		select {
+		case <-r.gone:
+			return pg.Verdict{}, r.why()
+		default:
+		}
+		s.ctx.Send(s.flusher(r.row), actors.Commit{Outcome: o, Queue: r.row.Queue, Gone: r.gone, Reply: reply})
+		select {
+		case answer := <-reply:
+			if !errors.Is(answer.Err, actors.ErrRestarting) {
+				return answer.Verdict, answer.Err
+			}
+		case <-r.gone:
+			select {
+			case answer := <-reply: // known after all
+				if !errors.Is(answer.Err, actors.ErrRestarting) {
+					return answer.Verdict, answer.Err
+				}
+			default:
+			}
+			return pg.Verdict{}, r.why()
+		}
+	}
+}
+
+func (r *run) why() error {
+	select {
+	case <-r.abandoned:
+		return actors.ErrStopped
+	default:
+		return fsm.ErrLeaseLost
+	}
+}
+
+// flusher picks the flusher of a row. Siblings share one, so that one flush decrements their parent once.
+func (s *step) flusher(row *pg.Claimed) *actor.PID {
+	family := row.ParentID
+	if family == 0 {
+		family = row.ID
+	}
+	return s.cfg.Flushers[uint64(family)%uint64(len(s.cfg.Flushers))]
+}

@@ -1,0 +1,259 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// run is one run of a row. The steps actor makes it and may end it; a step actor carries it out.
+type run struct {
+	row   *pg.Claimed
+	spec  *fsm.Spec // nil only when the row's cancel was requested
+	begun time.Time
+
+	// ctx is the step's. cancel says why it ends.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// gone is closed when the outcome does not matter any more: the lease was lost, or abandoned is closed too.
+	gone chan struct{}
+	// abandoned is closed when nobody waits for the step any more.
+	abandoned chan struct{}
+
+	goneOnce, abandonedOnce sync.Once
+}
+
+func newRun(m actors.RunStep) *run {
+	r := &run{row: m.Claimed, spec: m.Spec, begun: time.Now(), gone: make(chan struct{}), abandoned: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancelCause(context.Background())
+	return r
+}
+
+// lose makes the outcome of the run worthless.
+func (r *run) lose(cause error) {
+	r.cancel(cause)
+	r.goneOnce.Do(func() { close(r.gone) })
+}
+
+// abandon makes the step actor return at once, whatever the step does.
+func (r *run) abandon(cause error) {
+	r.lose(cause)
+	r.abandonedOnce.Do(func() { close(r.abandoned) })
+}
+
+func (r *run) ended(end actors.StepEnd, delay time.Duration) actors.StepEnded {
+	return actors.StepEnded{ID: r.row.ID, End: end, Delay: delay, Took: time.Since(r.begun)}
+}
+
+// steps is the parent of the step actors, and the truth about what runs.
+type steps struct {
+	cfg       *Config
+	life      *life
+	scheduler *actor.PID
+	props     *actor.Props // of the step actors
+
+	runs    map[int64]*run     // by row
+	workers map[string]*worker // by the id of the step actor
+	idle    []*worker          // the one that ended last is at the end
+	timer   *time.Timer
+}
+
+// worker is a step actor as its parent sees it.
+type worker struct {
+	pid  *actor.PID
+	run  *run // nil = idle
+	idle time.Time
+}
+
+type (
+	// finished tells the parent that a step actor is through with its run.
+	finished struct {
+		actors.Quiet
+		worker *worker
+		run    *run
+		ended  actors.StepEnded
+	}
+	// abandon stops waiting for runs.
+	abandon struct {
+		actors.Quiet
+		ids []int64
+	}
+	// sweep ends step actors that have been idle for long.
+	sweep struct{ actors.Quiet }
+)
+
+func newSteps(cfg *Config, life *life, scheduler *actor.PID) *steps {
+	return &steps{
+		cfg: cfg, life: life, scheduler: scheduler,
+		props: actors.NewProps(cfg.Logger, cfg.Counters, func() actor.Actor { return &step{cfg: cfg, life: life} }),
+		runs:  map[int64]*run{}, workers: map[string]*worker{},
+	}
+}
+
+func (s *steps) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case actors.RunStep:
+		s.start(ctx, m)
+	case finished:
+		s.finished(ctx, m)
+	case *actor.Terminated:
+		s.terminated(ctx, m.Who)
+	case actors.CancelStep:
+		if r := s.runs[m.ID]; r != nil {
+			if errors.Is(m.Cause, fsm.ErrLeaseLost) {
+				r.lose(m.Cause)
+			} else {
+				r.cancel(m.Cause)
+			}
+		}
+	case abandon:
+		for _, id := range m.ids {
+			if r := s.runs[id]; r != nil {
+				r.abandon(fsm.ErrDraining)
+			}
+		}
+	case actors.ListRunning:
+		ctx.Send(s.scheduler, actors.Running{IDs: s.running()})
+	case sweep:
+		s.sweep(ctx)
+	case *actor.Started:
+		if s.life.steps.Add(1) > 1 {
+			ctx.Send(s.scheduler, stepsRestarted{})
+		}
+	case *actor.Stopping:
+		s.abandonAll(fsm.ErrDraining)
+	case *actor.Restarting:
+		s.abandonAll(fsm.ErrLeaseLost)
+	case actors.Crash:
+		panic("told to crash")
+	}
+}
+
+func (s *steps) running() []int64 {
+	ids := make([]int64, 0, len(s.runs))
+	for id := range s.runs {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// abandonAll lets every step actor return: they are about to be stopped, and the library waits for them.
+func (s *steps) abandonAll(cause error) {
+	for _, r := range s.runs {
+		r.abandon(cause)
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+func (s *steps) start(ctx actor.Context, m actors.RunStep) {
+	if s.runs[m.Claimed.ID] != nil {
+		// The scheduler never asks for that; its row is left to the lease rather than run twice at once.
+		s.cfg.Logger.Error("gendurable: a row was started while it runs, the second run is left out",
+			"queue", s.cfg.Queue, "id", m.Claimed.ID)
+		return
+	}
+	r := newRun(m)
+	s.runs[m.Claimed.ID] = r
+	w := s.take(ctx)
+	w.run = r
+	ctx.Send(w.pid, assignment{worker: w, run: r})
+}
+
+// take returns an idle step actor: the one that ended last, so that the others can grow old.
+func (s *steps) take(ctx actor.Context) *worker {
+	if n := len(s.idle); n > 0 {
+		w := s.idle[n-1]
+		s.idle[n-1] = nil
+		s.idle = s.idle[:n-1]
+		return w
+	}
+	pid := ctx.Spawn(s.props)
+	w := &worker{pid: pid}
+	s.workers[pid.GetId()] = w
+	return w
+}
+
+func (s *steps) finished(ctx actor.Context, m finished) {
+	if m.worker.run != m.run || s.runs[m.run.row.ID] != m.run {
+		return // settled already, or of a life before this one
+	}
+	m.worker.run, m.worker.idle = nil, time.Now()
+	if s.workers[m.worker.pid.GetId()] == m.worker {
+		s.idle = append(s.idle, m.worker)
+		s.armSweep(ctx)
+	}
+	s.settle(ctx, m.run, m.ended)
+}
+
+// terminated takes the death of a step actor. If it had a run, that run's step may still be at work, and its row
+// is left to the lease.
+func (s *steps) terminated(ctx actor.Context, who *actor.PID) {
+	w := s.workers[who.GetId()]
+	if w == nil {
+		return
+	}
+	delete(s.workers, who.GetId())
+	s.idle = slices.DeleteFunc(s.idle, func(i *worker) bool { return i == w })
+	if r := w.run; r != nil {
+		w.run = nil
+		r.abandon(fsm.ErrLeaseLost)
+		s.settle(ctx, r, r.ended(actors.EndAbandoned, -1))
+	}
+}
+
+// settle reports the end of a run, exactly once.
+func (s *steps) settle(ctx actor.Context, r *run, e actors.StepEnded) {
+	delete(s.runs, r.row.ID)
+	r.cancel(context.Canceled) // frees what hangs on the context
+	countEnd(s.cfg.QueueCounters, e.End)
+	ctx.Send(s.scheduler, e)
+}
+
+func countEnd(c *actors.QueueCounters, end actors.StepEnd) {
+	c.Ended.Add(1)
+	switch end {
+	case actors.EndCommitted:
+		c.Committed.Add(1)
+	case actors.EndStale:
+		c.Stale.Add(1)
+	case actors.EndVanished:
+		c.Vanished.Add(1)
+	case actors.EndAbandoned:
+		c.Abandoned.Add(1)
+	case actors.EndUnknown:
+		c.GivenBack.Add(1)
+	}
+}
+
+func (s *steps) armSweep(ctx actor.Context) {
+	if s.timer != nil {
+		return
+	}
+	root, self := ctx.ActorSystem().Root, ctx.Self()
+	s.timer = time.AfterFunc(s.cfg.IdleSteps, func() { root.Send(self, sweep{}) })
+}
+
+// sweep stops the step actors that nobody needed for a while. They stay known until they have ended.
+func (s *steps) sweep(ctx actor.Context) {
+	s.timer = nil
+	old := time.Now().Add(-s.cfg.IdleSteps)
+	n := 0
+	for n < len(s.idle) && !s.idle[n].idle.After(old) {
+		ctx.Stop(s.idle[n].pid)
+		n++
+	}
+	s.idle = slices.Delete(s.idle, 0, n)
+	if len(s.idle) > 0 {
+		s.armSweep(ctx)
+	}
+}
