@@ -135,10 +135,11 @@ type snoozeError struct{ delay time.Duration }
 
 func (e *snoozeError) Error() string { return "snoozed for " + e.delay.String() }
 
-// interrupted tells code that gave up because its engine drains, or lost the lease, from code that failed.
+// interrupted tells code that gave up because its context was cancelled, by an engine that drains or lost the lease
+// or is gone itself, from code that failed. A cancelled instance is to end, so that nothing runs again.
 func interrupted(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
-	if !errors.Is(cause, ErrDraining) && !errors.Is(cause, ErrLeaseLost) || errors.Is(err, ErrStepTimeout) {
+	if cause == nil || errors.Is(cause, ErrCancelled) || errors.Is(err, ErrStepTimeout) {
 		return false
 	}
 	return errors.Is(err, context.Canceled) || errors.Is(err, cause)

@@ -102,7 +102,7 @@ func Initial(step string) Option {
 }
 
 // StepTimeout bounds each run of each step, or of a job's function: its context then ends with ErrStepTimeout, and
-// that error goes to the error handler (a job is retried). A step that ignores its context is given up after a
+// that error goes to the error handler, which gets the same time anew (a job is retried). A step that ignores its context is given up after a
 // grace, 30 s unless the engine is configured otherwise. 0 (the default) = none.
 func StepTimeout(d time.Duration) Option {
 	return option(func(def *definition) {

@@ -193,10 +193,17 @@ func (o ChildrenOutcome) encode(e *Encoded, c *checker) error {
 	if err := c.target("step of ScheduleChildren", o.step); err != nil {
 		return err
 	}
-	e.Children = make([]Insertion, len(o.children))
+	var err error
+	e.Children, err = c.encodeChildren(o.children, maxFanOut)
+	return err
+}
+
+// encodeChildren encodes children that take at most so many bytes together.
+func (c *checker) encodeChildren(children []Instance, most int) ([]Insertion, error) {
+	encoded := make([]Insertion, len(children))
 	size := 0
-	for i := range o.children {
-		child, err := o.children[i].Insertion(*c.limits)
+	for i := range children {
+		child, err := children[i].Insertion(*c.limits)
 		if err == nil && child.RequestID != "" {
 			err = invalid("RequestID", "must not be given to a child, which is inserted once anyway")
 		}
@@ -204,15 +211,15 @@ func (o ChildrenOutcome) encode(e *Encoded, c *checker) error {
 			err = c.limits.CheckInsertion(child)
 		}
 		if err != nil {
-			return &InvalidError{Field: "ScheduleChildren", Problem: fmt.Sprintf("has an invalid child at index %d", i), Err: err}
+			return nil, &InvalidError{Field: "ScheduleChildren", Problem: fmt.Sprintf("has an invalid child at index %d", i), Err: err}
 		}
 		const row = 256 // about what the other columns take
-		if size += len(child.State) + row; size > maxFanOut {
-			return invalid("ScheduleChildren", "must be at most %d bytes for all children; spread them over several steps or levels", maxFanOut)
+		if size += len(child.State) + row; size > most {
+			return nil, invalid("ScheduleChildren", "must be at most %d bytes for all children; spread them over several steps or levels", most)
 		}
-		e.Children[i] = child
+		encoded[i] = child
 	}
-	return nil
+	return encoded, nil
 }
 
 // Done ends the instance as done and records the result: any value that encoding/json encodes. A nil result, or

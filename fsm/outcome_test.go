@@ -188,11 +188,13 @@ func TestStateIsRefused(t *testing.T) {
 }
 
 func TestFanOutIsBounded(t *testing.T) {
-	m := New[order]("m").Step("a", func(context.Context, *Call[order]) (Outcome, error) { return nil, nil })
-	const payload = 4 << 20
-	many := slices.Repeat([]Instance{m.New(order{Note: strings.Repeat("x", payload)})}, maxFanOut/payload)
-	_, err := encodeOutcome(t, ScheduleChildren(many...).Then("b"), Limits{MaxPayload: 2 * payload})
-	if err == nil || !strings.Contains(err.Error(), "spread them") {
+	children := slices.Repeat([]Instance{machine(stub[order]).New(order{})}, 10)
+	c := &checker{limits: &Limits{}}
+	const each = 256 + len(`{"id":0,"paid":0}`)
+	if got, err := c.encodeChildren(children, 10*each); err != nil || len(got) != 10 {
+		t.Errorf("got %d, %v", len(got), err)
+	}
+	if _, err := c.encodeChildren(children, 10*each-1); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "spread them") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -194,92 +194,6 @@ func errOther(got, want error) error {
 	return fmt.Errorf("got the error %w", got)
 }
 
-func TestTimeoutGoesToTheHandler(t *testing.T) {
-	const timeout = time.Minute
-	late := errors.New("late")
-	wait := func(ctx context.Context) { <-ctx.Done() }
-	for name, step := range map[string]StepFunc[order]{
-		"returns the context's error": func(ctx context.Context, _ *Call[order]) (Outcome, error) { wait(ctx); return nil, ctx.Err() },
-		"returns the cause":           func(ctx context.Context, _ *Call[order]) (Outcome, error) { wait(ctx); return nil, context.Cause(ctx) },
-		"returns an outcome":          func(ctx context.Context, _ *Call[order]) (Outcome, error) { wait(ctx); return Done(1), nil },
-		"returns another error":       func(ctx context.Context, _ *Call[order]) (Outcome, error) { wait(ctx); return nil, late },
-		"panics":                      func(ctx context.Context, _ *Call[order]) (Outcome, error) { wait(ctx); panic(late) },
-		"ignores it": func(context.Context, *Call[order]) (Outcome, error) {
-			time.Sleep(timeout + defaultGrace - 1)
-			return Done(1), nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				m := machine(step, StepTimeout(timeout)).OnError(func(ctx context.Context, _ *Call[order], err error) (Outcome, error) {
-					if !errors.Is(err, ErrStepTimeout) || ctx.Err() != nil {
-						t.Errorf("the handler got %v under a context with %v", err, ctx.Err())
-					}
-					if strings.Contains(name, "another") != strings.Contains(err.Error(), "late") && name != "panics" {
-						t.Errorf("the handler got %v", err)
-					}
-					// The handler has a budget of its own, however late the step was.
-					time.Sleep(timeout + defaultGrace - 1)
-					return Retry(0), nil
-				})
-				e := ends(t, Run(t.Context(), m.Spec(), input()), Finished)
-				if e.Kind != KindRetry || !strings.Contains(e.Error, "timed out after 1m0s") || time.Since(began) < timeout {
-					t.Errorf("got %+v after %s", e, time.Since(began))
-				}
-			})
-		})
-	}
-}
-
-func TestStepsOwnTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := New[order]("m", StepTimeout(time.Second)).
-			Step("a", func(ctx context.Context, _ *Call[order]) (Outcome, error) {
-				time.Sleep(time.Minute)
-				_, has := ctx.Deadline()
-				return Done(has), nil
-			}, Timeout(0))
-		if e := ends(t, Run(t.Context(), m.Spec(), input()), Finished); string(e.Result) != "false" {
-			t.Errorf("got %+v", e)
-		}
-	})
-}
-
-func TestStuckStepsAreGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		stuck := func(context.Context, *Call[order]) (Outcome, error) { <-release; return Done(1), nil }
-		in := input()
-		in.Grace = 5 * time.Second
-		began := time.Now()
-		res := Run(t.Context(), machine(stuck, StepTimeout(time.Second)).Spec(), in)
-		ends(t, res, Abandoned)
-		if d := time.Since(began); d != 6*time.Second {
-			t.Errorf("given up after %s", d)
-		}
-		select {
-		case <-res.Left:
-			t.Error("Left is closed while the step runs")
-		default:
-		}
-		close(release)
-		<-res.Left
-	})
-}
-
-func TestStuckHandlersAreGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		m := machine(func(context.Context, *Call[order]) (Outcome, error) { return nil, errors.New("x") }, StepTimeout(time.Second)).
-			OnError(func(context.Context, *Call[order], error) (Outcome, error) { <-release; return Done(1), nil })
-		res := Run(t.Context(), m.Spec(), input())
-		ends(t, res, Abandoned)
-		close(release)
-		<-res.Left
-	})
-}
-
 func TestAbandon(t *testing.T) {
 	abandon, running, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	m := machine(func(context.Context, *Call[order]) (Outcome, error) { close(running); <-release; return Done(1), nil })
@@ -323,7 +237,8 @@ func TestInterruptedStepsDidNotFail(t *testing.T) {
 		{ErrDraining, "another", KindStop},
 		{ErrLeaseLost, "its error", KindRetry},
 		{ErrCancelled, "its error", KindStop},
-		{nil, "its error", KindStop},
+		{nil, "its error", KindRetry},
+		{errors.New("of somebody else"), "the cause", KindRetry},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		step := func(ctx context.Context, c *Call[order]) (Outcome, error) {
@@ -394,13 +309,6 @@ func TestHostileEncodings(t *testing.T) {
 	ends(t, Run(t.Context(), m.Spec(), input()), Vanished)
 }
 
-func TestLongTimeoutsDoNotOverflow(t *testing.T) {
-	m := machine(stub[order], StepTimeout(1<<63-1))
-	if e := ends(t, Run(t.Context(), m.Spec(), input()), Finished); e.Kind != KindDone {
-		t.Errorf("got %+v", e)
-	}
-}
-
 // TestOldRowsStayReadable: an interrupted step of a row that holds its object in a string stores the object.
 func TestOldRowsStayReadable(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -411,4 +319,28 @@ func TestOldRowsStayReadable(t *testing.T) {
 	if e := ends(t, Run(ctx, m.Spec(), in), Finished); string(e.State) != `{"id":1}` {
 		t.Errorf("got %s", e.State)
 	}
+}
+
+// TestConcurrentRuns: a spec is shared by all that run its steps.
+func TestConcurrentRuns(t *testing.T) {
+	m := machine(func(_ context.Context, c *Call[order]) (Outcome, error) {
+		c.State.Paid++
+		if c.State.ID%2 == 0 {
+			return nil, errors.New("even")
+		}
+		return Next("a"), nil
+	}, StepTimeout(time.Hour)).OnError(func(_ context.Context, c *Call[order], _ error) (Outcome, error) {
+		return Next("a"), nil
+	})
+	var wg sync.WaitGroup
+	for id := range 64 {
+		wg.Go(func() {
+			in := &Input{Step: "a", State: fmt.Appendf(nil, `{"id":%d}`, id)}
+			res := Run(t.Context(), m.Spec(), in)
+			if want := fmt.Sprintf(`{"id":%d,"paid":%d}`, id, id%2); res.Ending != Finished || string(res.Encoded.State) != want {
+				t.Errorf("got %+v, want %s", res, want)
+			}
+		})
+	}
+	wg.Wait()
 }
