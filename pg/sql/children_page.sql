@@ -1,5 +1,5 @@
 -- Children with an id above a given one, in id order.
--- $1 bigint parent · $2 bigint after · $3 int how many
+-- $1 bigint parent · $2 bigint after · $3 bigint how many
 -- Locks nothing. Index: gen_durable_parent.
 SELECT c.id, c.fsm, c.status::text, coalesce(c.correlation_key, ''), c.state, c.result, coalesce(c.last_error, '')
   FROM public.gen_durable c

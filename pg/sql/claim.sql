@@ -1,5 +1,5 @@
 -- Claims runnable rows of one queue.
--- $1 text queue · $2 text worker · $3 bigint lease in µs · $4 int limit
+-- $1 text queue · $2 text worker · $3 bigint lease in µs · $4 bigint limit
 -- $5 text[] machines, $6 int[] versions, $7 text[] steps that this process cannot run; all null = none
 -- The scan walks gen_durable_pick in its order and stops after the limit; rows that somebody holds are skipped, so that a
 -- claim never waits. A row whose concurrency key is taken is filtered by one probe of the very index that forbids the

@@ -1,5 +1,5 @@
 -- Deletes terminal instances past their retention, with their signals and dedup keys.
--- $1 bigint retention of done in µs · $2 bigint of failed · $3 int limit
+-- $1 bigint retention of done in µs · $2 bigint of failed · $3 bigint limit
 -- $4 timestamptz, $5 bigint: the updated_at and id after which to look; null and 0 = from the start
 -- Spared: a terminal child while its parent is not terminal, because the parent has yet to see it; a terminal parent
 -- while a child is not, because the child's flush will want the parent's row after its own, and the deletion takes them

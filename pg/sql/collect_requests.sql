@@ -1,5 +1,5 @@
 -- Forgets request ids past their retention.
--- $1 bigint retention in µs · $2 int limit
+-- $1 bigint retention in µs · $2 bigint limit
 -- Returns how many. Locks: rows in the order of their age, with SKIP LOCKED. Indexes: gen_durable_requests_age, then
 -- gen_durable_requests_pkey from an array.
 WITH due AS MATERIALIZED (

@@ -1,6 +1,6 @@
 -- The next signals of an inbox that were not handed over yet: the names the instance parked on before the others, then
 -- oldest first, as the claim hands them over.
--- $1 bigint target · $2 bigint[] handed · $3 int how many
+-- $1 bigint target · $2 bigint[] handed · $3 bigint how many
 -- The handed ones are a hashed subplan, probed once a signal. Payloads are fetched for the page only.
 -- Locks nothing. Indexes: signals_target, signals_pkey, gen_durable_pkey.
 SELECT s.id, s.name, s.payload, s.inserted_at

@@ -1,6 +1,6 @@
 -- Gives back rows whose lease has expired: the worker is presumed dead, the attempt counts, and the crash counts for
 -- the step it happened in.
--- $1 int limit
+-- $1 bigint limit
 -- Takes the rows in lease order with SKIP LOCKED. Returns how many, and their queues.
 -- A row whose correlation key (of a scope of the original engine) is occupied meanwhile is left until it is free.
 -- Index: gen_durable_lease, then gen_durable_pkey from an array.

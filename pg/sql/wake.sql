@@ -1,5 +1,5 @@
 -- Wakes parked rows whose await has timed out. A timeout is a wake, not a failure: attempt stays.
--- $1 int limit
+-- $1 bigint limit
 -- Takes the rows in the order of their deadlines with SKIP LOCKED. Returns how many, and their queues.
 -- Index: gen_durable_await_deadline, then gen_durable_pkey from an array.
 WITH due AS MATERIALIZED (

@@ -1,0 +1,162 @@
+package pg
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestCollectTerminal(t *testing.T) {
+	s := open(t)
+	ctx := testContext(t)
+	const day = 24 * time.Hour
+	end := func(st Status, age time.Duration, ids ...int64) {
+		t.Helper()
+		exec(t, s, `UPDATE gen_durable SET status = $1::text::durable_status, updated_at = now() - $2 * interval '1 microsecond' WHERE id = ANY ($3)`,
+			string(st), age.Microseconds(), ids)
+	}
+	old, young := put(t, s, 25), put(t, s, 3)
+	failedOld, failedYoung, live := put(t, s, 3), put(t, s, 3), put(t, s, 3)
+	for _, id := range old {
+		signal(t, s, id, "n")
+	}
+	deliver(t, s, s.pool, Delivery{ID: old[0], Name: "n", DedupKey: "d"})
+	end(Done, 25*time.Hour, old...)
+	end(Done, 23*time.Hour, young...)
+	end(Failed, 8*day, failedOld...)
+	end(Failed, 6*day, failedYoung...)
+	end(Runnable, 100*day, live...)
+	// Two children of a parent that is yet to see them, one of a parent that has ended, one whose own child runs.
+	parent, children := put(t, s, 1)[0], put(t, s, 2)
+	ended, orphan := put(t, s, 1)[0], put(t, s, 1)[0]
+	busy, running := put(t, s, 1)[0], put(t, s, 1)[0]
+	exec(t, s, `UPDATE gen_durable SET parent_id = $1 WHERE id = ANY ($2)`, parent, children)
+	exec(t, s, `UPDATE gen_durable SET parent_id = $1 WHERE id = $2`, ended, orphan)
+	exec(t, s, `UPDATE gen_durable SET parent_id = $1 WHERE id = $2`, busy, running)
+	exec(t, s, `UPDATE gen_durable SET has_children = true WHERE id = ANY ($1)`, []int64{parent, ended, busy})
+	end(Done, 30*day, append(children, ended, orphan, busy)...)
+
+	pass := func(limit int) (total, calls int) {
+		t.Helper()
+		var at Position
+		for {
+			n, next, err := s.CollectTerminal(ctx, day, 7*day, at, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total, calls, at = total+n, calls+1, next
+			if next == (Position{}) {
+				return total, calls
+			}
+		}
+	}
+	if total, calls := pass(10); total != 25+3+2 || calls != 4 {
+		t.Errorf("a pass deleted %d rows in %d calls, expected 30 in 4", total, calls)
+	}
+	want := slices.Concat(young, failedYoung, live, []int64{parent}, children, []int64{busy, running})
+	if got := value[[]int64](t, s, `SELECT array_agg(id ORDER BY id) FROM gen_durable`); !slices.Equal(got, want) {
+		t.Errorf("left are %v, expected %v", got, want)
+	}
+	if n := value[int](t, s, `SELECT (SELECT count(*) FROM signals)::int + (SELECT count(*) FROM gen_durable_dedup)::int`); n != 0 {
+		t.Errorf("%d rows of deleted instances' signals and dedup keys are left", n)
+	}
+	end(Failed, 30*day, parent, running)
+	if total, _ := pass(10); total != 5 {
+		t.Errorf("after the parent and the child have ended: %d deleted, expected 5", total)
+	}
+}
+
+func TestCollectTerminalPassesOverLockedRows(t *testing.T) {
+	s, host := openWithHost(t, Options{})
+	ctx := testContext(t)
+	ids := put(t, s, 2)
+	exec(t, s, `UPDATE gen_durable SET status = 'done', updated_at = now() - interval '2 days'`)
+	tx, err := host.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, `SELECT FROM gen_durable WHERE id = $1 FOR KEY SHARE`, ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n, next, err := s.CollectTerminal(ctx, time.Hour, time.Hour, Position{}, 100); err != nil || n != 1 || next != (Position{}) {
+		t.Errorf("%d, %+v, %v", n, next, err)
+	}
+}
+
+func TestCollectSideTables(t *testing.T) {
+	s := open(t)
+	ctx := testContext(t)
+	register(t, s, named(inc1))
+	register(t, s, Node{Engine: "e", Name: "old", Incarnation: inc1})
+	for i := range 5 {
+		insert(t, s, s.pool, requested(fmt.Sprint("r", i)))
+	}
+	exec(t, s, `UPDATE gen_durable_requests SET inserted_at = now() - interval '25 hours' WHERE id < 'r3'`)
+	exec(t, s, `UPDATE gen_durable_nodes SET beat = now() - interval '25 hours' WHERE node LIKE 'old%'`)
+	exec(t, s, `INSERT INTO gen_durable_flushers VALUES ('dead', 1, now() - interval '25 hours'), ('alive', 1, now() - interval '23 hours')`)
+	for i, want := range []int{2 + 1 + 1, 1, 0} {
+		if n, err := s.CollectSideTables(ctx, 2); err != nil || n != want {
+			t.Errorf("call %d: %d rows (%v), expected %d", i, n, err, want)
+		}
+	}
+	got := value[string](t, s, `SELECT (SELECT string_agg(id, ' ' ORDER BY id) FROM gen_durable_requests) || ' ' || (SELECT string_agg(node, ' ') FROM gen_durable_nodes) || ' ' || (SELECT string_agg(name, ' ') FROM gen_durable_flushers)`)
+	if got != "r3 r4 web alive" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestVacuum(t *testing.T) {
+	s, host := openWithHost(t, Options{})
+	ctx := testContext(t)
+	put(t, s, 100)
+	if err := s.Vacuum(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := value[int](t, s, `SELECT reltuples::int FROM pg_class WHERE oid = 'gen_durable'::regclass`); n != 100 {
+		t.Errorf("the vacuum counted %d rows", n)
+	}
+	v, err := s.VacuumStats(ctx)
+	if err != nil || !v.Allowed {
+		t.Errorf("%+v, %v", v, err)
+	}
+	tx, err := host.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, `LOCK gen_durable IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Vacuum(ctx); err != nil {
+		t.Errorf("while somebody else vacuums: %v, expected to pass over", err)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// A role without the tables' ownership is told so.
+	stranger := "stranger_of_" + value[string](t, s, `SELECT current_database()`) // roles are shared by all databases
+	exec(t, s, `CREATE ROLE `+stranger+`; GRANT SELECT ON gen_durable, signals TO `+stranger)
+	t.Cleanup(func() {
+		if _, err := s.pool.Exec(ctx, `DROP OWNED BY `+stranger+`; DROP ROLE `+stranger); err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(ctx, `SET ROLE `+stranger); err != nil {
+		t.Fatal(err)
+	}
+	var dead, alive int64
+	var allowed bool
+	if err := conn.QueryRow(ctx, s.sql("vacuum_stats")).Scan(&dead, &alive, &allowed); err != nil || allowed {
+		t.Errorf("a stranger may vacuum: %v, %v", allowed, err)
+	}
+	if _, err := conn.Exec(ctx, `RESET ROLE`); err != nil {
+		t.Fatal(err)
+	}
+}
