@@ -30,8 +30,9 @@
 // the step runs again elsewhere.
 //
 // The step's context ends when there is no use in going on; [context.Cause] is then [ErrLeaseLost], [ErrCancelled],
-// [ErrDraining] or [ErrStepTimeout]. A step that returns the context's error after [ErrDraining] or [ErrLeaseLost]
-// was interrupted and did not fail: no handler is called, no attempt is counted.
+// [ErrDraining] or [ErrStepTimeout]. A step that returns the context's error after its context was cancelled was
+// interrupted and did not fail: no handler is called, no attempt is counted, and it runs again from the state it
+// started with. Only after [ErrCancelled] and [ErrStepTimeout] is it an error like any other.
 //
 // # Jobs
 //
