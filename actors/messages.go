@@ -71,6 +71,19 @@ type AwaitInstance struct {
 	Reply chan<- AwaitReply
 }
 
+// AnsweredBy reports whether a status is an answer for this caller. The empty one means that there is no such instance.
+// A parent that waits for its children goes on by itself, so it has not settled.
+func (m *AwaitInstance) AnsweredBy(s pg.Status) bool {
+	switch s {
+	case pg.Done, pg.Failed, "":
+		return true
+	case pg.AwaitingSignal:
+		return !m.UntilTerminal
+	default:
+		return false
+	}
+}
+
 // AwaitReply answers AwaitInstance. Settled.Status is empty when there is no such instance.
 type AwaitReply struct {
 	Settled pg.Settled
@@ -145,3 +158,9 @@ type Flush struct {
 	Timeout time.Duration
 	Done    chan<- struct{}
 }
+
+// Crash makes whichever actor gets it panic, as a bug would. Fault-injection tests send it; nothing else does.
+type Crash struct{ Quiet }
+
+// String is what the panic says.
+func (Crash) String() string { return "crashed on purpose" }

@@ -54,6 +54,8 @@ func (g *guard) Receive(ctx actor.Context) {
 		panic(m.reason)
 	case restartChild:
 		g.restartChild(ctx, m.child)
+	case Crash:
+		panic(m)
 	case *actor.Stopping, *actor.Restarting:
 		g.closing = true
 		g.inner.Receive(ctx)

@@ -57,7 +57,13 @@ func (s *Store) insertOne(ctx context.Context, db DB, r *Insertion) ([]Inserted,
 }
 
 func (s *Store) insertMany(ctx context.Context, db DB, rows []Insertion) ([]Inserted, error) {
-	r, err := db.Query(ctx, s.sql("insert_many"), insertArgs(rows, s.interoperable)...)
+	text, args := s.sql("insert_many"), []any(nil)
+	if bare(rows) {
+		text, args = s.sql("insert_bare"), append(bareArgs(rows), s.interoperable)
+	} else {
+		args = insertArgs(rows, s.interoperable)
+	}
+	r, err := db.Query(ctx, text, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -73,24 +79,44 @@ func (s *Store) insertMany(ctx context.Context, db DB, rows []Insertion) ([]Inse
 	return out, r.Err()
 }
 
-// insertArgs are the parameters $1 to $12 that the statements for many rows share.
-func insertArgs(rows []Insertion, interoperable bool) []any {
+// bare reports whether insert_bare has a column for everything that the rows say.
+func bare(rows []Insertion) bool {
+	for i := range rows {
+		r := &rows[i]
+		if r.ConcurrencyKey != "" || r.RateLimit != "" || weightOrOne(r.Weight) != 1 || r.Delay != 0 || !r.EligibleAt.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+// bareArgs are the parameters $1 to $6 that all statements for many rows share.
+func bareArgs(rows []Insertion) []any {
 	n := len(rows)
 	machine, version, step := make([]string, n), make([]int32, n), make([]string, n)
 	state, queue, priority := make([][]byte, n), make([]string, n), make([]int16, n)
-	key, rate, weight := make([]string, n), make([]string, n), make([]float64, n)
-	eligible, delay := make([]*time.Time, n), make([]int64, n)
 	for i := range rows {
 		r := &rows[i]
 		machine[i], version[i], step[i] = r.Machine, int32(r.Version), r.Step
 		state[i], queue[i], priority[i] = jsonOrEmpty(r.State), r.Queue, r.Priority
+	}
+	return []any{machine, version, step, state, queue, priority}
+}
+
+// insertArgs are the parameters $1 to $12 of insert_many and insert_keyed.
+func insertArgs(rows []Insertion, interoperable bool) []any {
+	n := len(rows)
+	key, rate, weight := make([]string, n), make([]string, n), make([]float64, n)
+	eligible, delay := make([]*time.Time, n), make([]int64, n)
+	for i := range rows {
+		r := &rows[i]
 		key[i], rate[i], weight[i] = r.ConcurrencyKey, r.RateLimit, weightOrOne(r.Weight)
 		if !r.EligibleAt.IsZero() {
 			eligible[i] = &r.EligibleAt
 		}
 		delay[i] = r.Delay.Microseconds()
 	}
-	return []any{machine, version, step, state, queue, priority, key, rate, weight, eligible, delay, interoperable}
+	return append(bareArgs(rows), key, rate, weight, eligible, delay, interoperable)
 }
 
 func (s *Store) insertKeyed(ctx context.Context, db DB, rows []Insertion) ([]Inserted, error) {

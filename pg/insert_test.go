@@ -54,8 +54,10 @@ func TestInsertWritesEveryField(t *testing.T) {
 	}
 	unkeyed := full
 	unkeyed.CorrelationKey, unkeyed.CorrelationScope = "", nil
+	full2 := full
+	full2.CorrelationKey = "k2"
 	for name, rows := range map[string][]Insertion{
-		"one": {unkeyed}, "many": {plain("x"), unkeyed}, "keyed": {full},
+		"one": {unkeyed}, "many": {plain("x"), unkeyed}, "keyed": {full}, "keyed, of many": {plain("x"), full2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := insert(t, s, host, rows...)
@@ -96,6 +98,25 @@ func TestInsertWritesEveryField(t *testing.T) {
 		if got, err := missing(); got != nil || err != nil {
 			t.Errorf("a missing instance: %v, %v; expected nil without an error", got, err)
 		}
+	}
+}
+
+func TestInsertDefaults(t *testing.T) {
+	s, host := openWithHost(t, Options{})
+	least := Insertion{Machine: "m", Version: 1, Step: "a", Queue: "q", Priority: 5}
+	key := least
+	key.CorrelationKey, key.CorrelationScope = "k", liveScope
+	delayed := least
+	delayed.Delay = time.Nanosecond
+	for name, rows := range map[string][]Insertion{"one": {least}, "bare": {least, least}, "many": {least, delayed}, "keyed": {key}} {
+		got := get(t, s, insert(t, s, host, rows...)[len(rows)-1].ID)
+		if string(got.State) != "{}" || got.Weight != 1 || got.Priority != 5 || got.ConcurrencyKey != "" || got.RateLimit != "" ||
+			!got.EligibleAt.Equal(got.InsertedAt) || got.Attempt != 0 || got.ParentID != 0 {
+			t.Errorf("%s: %+v", name, *got)
+		}
+	}
+	if value[bool](t, s, `SELECT bool_or(concurrency_key IS NOT NULL OR rate_limit IS NOT NULL) FROM gen_durable`) {
+		t.Error("an absent key or limit was stored as an empty one")
 	}
 }
 

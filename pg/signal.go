@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -14,6 +15,39 @@ func (s *Store) Signal(ctx context.Context, db DB, ds []Delivery) ([]Delivered, 
 	if len(ds) == 0 {
 		return nil, nil
 	}
+	var out []Delivered
+	err := onFreshPlan(ctx, db, func(db DB) (err error) {
+		if len(ds) == 1 {
+			out, err = s.signalOne(ctx, db, &ds[0])
+		} else {
+			out, err = s.signalMany(ctx, db, ds)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pg: deliver %d signals: %w", len(ds), err)
+	}
+	return out, nil
+}
+
+func (s *Store) signalOne(ctx context.Context, db DB, d *Delivery) ([]Delivered, error) {
+	key := d.Key
+	if d.ID != 0 {
+		key = ""
+	}
+	var out Delivered
+	var signal *int64
+	err := db.QueryRow(ctx, s.sql("signal_one"), d.ID, key, d.Name, jsonOrEmpty(d.Payload), d.DedupKey).
+		Scan(&out.TargetID, &signal, &out.Queue, &out.Woken)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, err
+	}
+	out.SignalID = orZero(signal)
+	out.Duplicate = out.TargetID != 0 && out.SignalID == 0
+	return []Delivered{out}, nil
+}
+
+func (s *Store) signalMany(ctx context.Context, db DB, ds []Delivery) ([]Delivered, error) {
 	n := len(ds)
 	ids, keys, names := make([]int64, n), make([]string, n), make([]string, n)
 	payloads, dedup := make([][]byte, n), make([]string, n)
@@ -24,19 +58,11 @@ func (s *Store) Signal(ctx context.Context, db DB, ds []Delivery) ([]Delivered, 
 		}
 		names[i], payloads[i], dedup[i] = d.Name, jsonOrEmpty(d.Payload), d.DedupKey
 	}
-	var out []Delivered
-	err := onFreshPlan(ctx, db, func(db DB) error {
-		rows, err := db.Query(ctx, s.sql("signal"), ids, keys, names, payloads, dedup, s.signalSequence)
-		if err != nil {
-			return err
-		}
-		out, err = collectDelivered(rows, n)
-		return err
-	})
+	rows, err := db.Query(ctx, s.sql("signal"), ids, keys, names, payloads, dedup, s.signalSequence)
 	if err != nil {
-		return nil, fmt.Errorf("pg: deliver %d signals: %w", n, err)
+		return nil, err
 	}
-	return out, nil
+	return collectDelivered(rows, n)
 }
 
 // collectDelivered puts the three kinds of rows of the statement together.

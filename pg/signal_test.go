@@ -94,10 +94,17 @@ func TestSignalRefusesWhatIsNotThere(t *testing.T) {
 	rows := insert(t, s, host, plain("m"), plain("m"), forever, keyed("gone"), free, keyed("live"))
 	exec(t, s, `UPDATE gen_durable SET status = 'done' WHERE id = ANY($1)`, []int64{rows[0].ID, rows[2].ID, rows[3].ID})
 	exec(t, s, `UPDATE gen_durable SET status = 'failed' WHERE id = $1`, rows[1].ID)
-	out := deliver(t, s, host,
-		Delivery{ID: rows[0].ID, Name: "a"}, Delivery{ID: rows[1].ID, Name: "a", DedupKey: "d"}, Delivery{Key: "kept", Name: "a"},
-		Delivery{Key: "gone", Name: "a", DedupKey: "d"}, Delivery{Key: "free", Name: "a"}, Delivery{ID: 999999, Name: "a"},
-		Delivery{Key: "nobody", Name: "a"}, Delivery{Name: "a"}, Delivery{Key: "live", Name: "a"})
+	ds := []Delivery{
+		{ID: rows[0].ID, Name: "a"}, {ID: rows[1].ID, Name: "a", DedupKey: "d"}, {Key: "kept", Name: "a"},
+		{Key: "gone", Name: "a", DedupKey: "d"}, {Key: "free", Name: "a"}, {ID: 999999, Name: "a"},
+		{Key: "nobody", Name: "a"}, {Name: "a"}, {Key: "live", Name: "a"},
+	}
+	for i, d := range ds[:8] {
+		if out := deliver(t, s, host, d)[0]; out != (Delivered{}) {
+			t.Errorf("entry %d alone was not refused: %+v", i, out)
+		}
+	}
+	out := deliver(t, s, host, ds...)
 	for i, o := range out[:8] {
 		if o != (Delivered{}) {
 			t.Errorf("entry %d was not refused: %+v", i, o)
@@ -121,6 +128,9 @@ func TestSignalDedup(t *testing.T) {
 	}
 	exec(t, s, `DELETE FROM signals`)
 	park(t, s, ids[0], "n")
+	if out := deliver(t, s, host, a, a); !out[0].Duplicate || !out[1].Duplicate || out[0].Woken {
+		t.Errorf("a batch after the first was consumed: %+v", out)
+	}
 	if out := deliver(t, s, host, a)[0]; !out.Duplicate || out.Woken || out.TargetID != ids[0] || out.Queue != "q" {
 		t.Errorf("after the first was consumed: %+v", out)
 	}
@@ -131,6 +141,9 @@ func TestSignalDedup(t *testing.T) {
 	exec(t, s, `INSERT INTO signals (target_id, name, dedup_key) VALUES ($1, 'n', 'theirs')`, ids[0])
 	if out := deliver(t, s, host, Delivery{ID: ids[0], Name: "n", DedupKey: "theirs"})[0]; !out.Duplicate {
 		t.Errorf("a key that the original engine accepted: %+v", out)
+	}
+	if out := deliver(t, s, host, Delivery{ID: ids[0], Name: "n", DedupKey: "theirs"}, a); !out[0].Duplicate || !out[1].Duplicate {
+		t.Errorf("the same in a batch: %+v", out)
 	}
 	exec(t, s, `DELETE FROM gen_durable WHERE id = $1`, ids[0])
 	if n := value[int](t, s, `SELECT count(*)::int FROM gen_durable_dedup`); n != 1 {
@@ -193,7 +206,7 @@ func TestSignalBatchesInOppositeOrders(t *testing.T) {
 func TestSignalRaces(t *testing.T) {
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
-	var id int64
+	var id, bystander int64 // a bystander in the batch makes it take the statement for many
 	var last Delivered
 	statement := func(sql string) move {
 		return func(ctx context.Context, _ *Store, db DB) error {
@@ -203,7 +216,11 @@ func TestSignalRaces(t *testing.T) {
 	}
 	signal := func(d func() Delivery) move {
 		return func(ctx context.Context, s *Store, db DB) error {
-			out, err := s.Signal(ctx, db, []Delivery{d()})
+			ds := []Delivery{d()}
+			if bystander != 0 {
+				ds = append(ds, Delivery{ID: bystander, Name: "x"})
+			}
+			out, err := s.Signal(ctx, db, ds)
 			if err == nil {
 				last = out[0]
 			}
@@ -288,9 +305,12 @@ func TestSignalRaces(t *testing.T) {
 			worker  commit
 			host    resumes`, "done", false, false, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		play := func(t *testing.T, batch bool) {
 			if _, err := host.Exec(ctx, `TRUNCATE gen_durable CASCADE`); err != nil {
 				t.Fatal(err)
+			}
+			if bystander = 0; batch {
+				bystander = newInstances(t, s, host, 1)[0]
 			}
 			id = insert(t, s, host, keyed("k"))[0].ID
 			exec(t, s, `UPDATE gen_durable SET status = 'executing', locked_by = 'w' WHERE id = $1`, id)
@@ -299,7 +319,7 @@ func TestSignalRaces(t *testing.T) {
 			if got := status(t, s, id); got != c.status {
 				t.Errorf("the target is %s, expected %s", got, c.status)
 			}
-			if n := value[int](t, s, `SELECT count(*)::int FROM signals`); (n == 1) != c.stored {
+			if n := value[int](t, s, `SELECT count(*)::int FROM signals WHERE target_id = $1`, id); (n == 1) != c.stored {
 				t.Errorf("%d signals are stored", n)
 			}
 			if n := value[int](t, s, `SELECT count(*)::int FROM gen_durable_dedup`); n > 0 && !c.stored {
@@ -308,7 +328,9 @@ func TestSignalRaces(t *testing.T) {
 			if (last.SignalID != 0) != c.lastWasDelivered || last.Woken != c.woken {
 				t.Errorf("the answer: %+v", last)
 			}
-		})
+		}
+		t.Run(c.name, func(t *testing.T) { play(t, false) })
+		t.Run(c.name+", in a batch", func(t *testing.T) { play(t, true) })
 	}
 }
 

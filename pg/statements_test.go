@@ -19,10 +19,12 @@ import (
 var columnTypes = map[string]string{
 	"insert_one":    "int8",
 	"insert_many":   "int8",
+	"insert_bare":   "int8",
 	"insert_keyed":  "int8 int8 int8 int8",
 	"insert_forget": "",
 	"insert_found":  "int8 int8",
 	"signal":        "int8 int8 int8 text bool",
+	"signal_one":    "int8 int8 text bool",
 	"get": "int8 text int4 text text jsonb jsonb text text int2 int4 int4 text[] timestamptz timestamptz text text float8 text " +
 		"text[] int8 int4 text timestamptz text timestamptz timestamptz",
 	"settled":          "int8 text jsonb text text[]",

@@ -251,24 +251,12 @@ func (a *await) answer(s pg.Settled, since int64) {
 		return
 	}
 	a.keep(s.ID, ws, func(w *waiter) bool {
-		if w.since > since || !settles(s.Status, w.UntilTerminal) {
+		if w.since > since || !w.AnsweredBy(s.Status) {
 			return true
 		}
 		w.answer(actors.AwaitReply{Settled: s})
 		return false
 	})
-}
-
-// settles reports whether a caller is answered by a status. The empty one means that there is no such instance.
-func settles(s pg.Status, untilTerminal bool) bool {
-	switch s {
-	case pg.Done, pg.Failed, "":
-		return true
-	case pg.AwaitingSignal:
-		return !untilTerminal
-	default:
-		return false
-	}
 }
 
 func (a *await) failAll(err error) {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -17,7 +18,8 @@ func (s *scheduler) call(fx *core.Effects) {
 	if ids := fx.Release; len(ids) > 0 {
 		cfg.QueueCounters.Released.Add(int64(len(ids)))
 		s.ask(func(ctx context.Context) core.Event {
-			return core.ReleaseResult{Err: cfg.Store.Release(ctx, cfg.Worker, ids)}
+			kept, err := split(cfg.Store.Release(ctx, cfg.Worker, ids))
+			return core.ReleaseResult{Kept: kept, Err: err}
 		}, func(err error) core.Event { return core.ReleaseResult{Err: err} })
 	}
 	if ids := fx.Beat; len(ids) > 0 {
@@ -37,12 +39,21 @@ func (s *scheduler) call(fx *core.Effects) {
 		s.ask(func(ctx context.Context) core.Event {
 			n, err := cfg.Store.ReleaseUnheld(ctx, cfg.Worker, held)
 			cfg.QueueCounters.Unheld.Add(int64(n))
-			return core.UnheldResult{Released: n, Err: err}
+			kept, err := split(err)
+			return core.UnheldResult{Released: n, Kept: kept, Err: err}
 		}, func(err error) core.Event { return core.UnheldResult{Err: err} })
 	}
 	if fx.Claim > 0 {
 		s.claim(fx.Claim, fx.Skip)
 	}
+}
+
+// split tells rows that somebody holds locked from a call that failed.
+func split(err error) (kept bool, _ error) {
+	if errors.Is(err, pg.ErrNotReleased) {
+		return true, nil
+	}
+	return false, err
 }
 
 func (s *scheduler) claim(n int, skip []pg.StepRef) {

@@ -18,7 +18,10 @@ import (
 	"github.com/gendurable/gendurable/pg"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The tests' own server ends with the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/gendurable/gendurable/internal/devpg.supervise"))
+}
 
 const identity = "test:q@n-0123456789abcdef"
 
@@ -297,7 +300,9 @@ func (h *house) stop(pid *actor.PID) {
 	_ = h.system.Root.StopFuture(watcher).Wait()
 }
 
-func (h *house) child(name string) *actor.PID { return h.system.NewLocalPID(h.queue.GetId() + "/" + name) }
+func (h *house) child(name string) *actor.PID {
+	return h.system.NewLocalPID(h.queue.GetId() + "/" + name)
+}
 
 func (h *house) send(message any) { h.system.Root.Send(h.queue, message) }
 

@@ -167,9 +167,9 @@ func (s *scheduler) note(fx *core.Effects) {
 			"queue", s.cfg.Queue, "machine", u.Machine, "version", u.Version, "step", u.Step)
 	}
 	if fx.Outage != nil {
-		s.cfg.Logger.Warn("gendurable: a queue cannot reach the database, and tries on", "queue", s.cfg.Queue, "error", fx.Outage)
+		s.cfg.Logger.Warn("gendurable: the statements of a queue fail, it tries on", "queue", s.cfg.Queue, "error", fx.Outage)
 	}
 	if fx.Recovered {
-		s.cfg.Logger.Info("gendurable: a queue reaches the database again", "queue", s.cfg.Queue)
+		s.cfg.Logger.Info("gendurable: the statements of a queue succeed again", "queue", s.cfg.Queue)
 	}
 }

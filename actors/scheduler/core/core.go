@@ -154,7 +154,7 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 	case ReleaseResult:
 		c.releasing--
 		c.heard(e.Err)
-		if e.Err != nil {
+		if e.Err != nil || e.Kept {
 			c.suspect(now) // what was not given back is claimed and not held
 		}
 	case UnheldResult:

@@ -37,11 +37,16 @@ type (
 		Beat pg.Beat
 		Err  error
 	}
-	// ReleaseResult answers Effects.Release.
-	ReleaseResult struct{ Err error }
-	// UnheldResult answers Effects.ReleaseUnheld.
+	// ReleaseResult answers Effects.Release. Kept says that some rows could not be given back just now because
+	// somebody holds their locks.
+	ReleaseResult struct {
+		Kept bool
+		Err  error
+	}
+	// UnheldResult answers Effects.ReleaseUnheld; Kept as above.
 	UnheldResult struct {
 		Released int
+		Kept     bool
 		Err      error
 	}
 	// Running answers Effects.AskRunning: what runs, by the word of the actor that runs it.

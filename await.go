@@ -1,0 +1,103 @@
+package gendurable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// Settled is where an awaited instance came to rest.
+type Settled struct {
+	ID ID
+	// Status is fsm.StatusDone, fsm.StatusFailed, or fsm.AwaitingSignal when it parked.
+	Status fsm.Status
+	// Result is the result of a done instance.
+	Result json.RawMessage
+	// Error is the text of a failed instance.
+	Error string
+	// Awaits are the names that a parked instance waits for.
+	Awaits []string
+}
+
+// Done reports whether the instance ended well.
+func (s Settled) Done() bool { return s.Status == fsm.StatusDone }
+
+// Err returns the failure of a failed instance, nil otherwise.
+func (s Settled) Err() error {
+	if s.Status != fsm.StatusFailed {
+		return nil
+	}
+	return fmt.Errorf("gendurable: instance %d failed: %s", s.ID, s.Error)
+}
+
+// Decode decodes the result of a done instance. For a failed one it returns Err.
+func (s Settled) Decode(v any) error {
+	if err := s.Err(); err != nil {
+		return err
+	}
+	if s.Status != fsm.StatusDone {
+		return fmt.Errorf("gendurable: instance %d has no result: it is %s", s.ID, s.Status)
+	}
+	if err := json.Unmarshal(s.Result, v); err != nil {
+		return fmt.Errorf("gendurable: decode the result of instance %d: %w", s.ID, err)
+	}
+	return nil
+}
+
+// AwaitOption is an option of Await.
+type AwaitOption func(*actors.AwaitInstance)
+
+// UntilTerminal makes Await wait on when the instance parks for a signal.
+func UntilTerminal() AwaitOption { return func(m *actors.AwaitInstance) { m.UntilTerminal = true } }
+
+// Await waits until the instance settles: it is done, failed, or parked for a signal (see UntilTerminal). A key is
+// resolved once, at the start. When ctx ends first the error is ErrStillBusy, which also matches ctx's own
+// error, and says nothing against the instance; ErrNotFound means that there is no such instance (any more).
+// Any number of callers may wait; together they cost one statement a tick, and nothing when a step of this
+// engine settles the instance.
+func (c *Client) Await(ctx context.Context, ref Ref, opts ...AwaitOption) (Settled, error) {
+	id, err := c.resolve(ctx, ref)
+	if err != nil {
+		return Settled{}, err
+	}
+	for {
+		reply := make(chan actors.AwaitReply, 1)
+		m := actors.AwaitInstance{ID: id, Done: ctx.Done(), Reply: reply}
+		for _, opt := range opts {
+			opt(&m)
+		}
+		c.waiter.await(m)
+		select {
+		case <-ctx.Done():
+			return Settled{ID: ID(id)}, fmt.Errorf("%w: instance %d: %w", ErrStillBusy, id, context.Cause(ctx))
+		case <-c.waiter.ended():
+			return Settled{ID: ID(id)}, ErrStopped
+		case r := <-reply:
+			if errors.Is(r.Err, actors.ErrRestarting) {
+				continue
+			}
+			return settled(id, r)
+		}
+	}
+}
+
+func settled(id int64, r actors.AwaitReply) (Settled, error) {
+	switch {
+	case errors.Is(r.Err, actors.ErrStopped):
+		return Settled{ID: ID(id)}, ErrStopped
+	case r.Err != nil:
+		return Settled{ID: ID(id)}, r.Err
+	case r.Settled.Status == "":
+		return Settled{ID: ID(id)}, fmt.Errorf("%w: %d", ErrNotFound, id)
+	}
+	return settledOf(r.Settled), nil
+}
+
+func settledOf(s pg.Settled) Settled {
+	return Settled{ID: ID(s.ID), Status: fsm.Status(s.Status), Result: s.Result, Error: s.Error, Awaits: s.Awaits}
+}

@@ -1,0 +1,123 @@
+package gendurable
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// Client inserts, signals, awaits, reads and cancels instances without running any: what a web process needs.
+// It has no actors and no connections of its own. All methods are safe for concurrent use. An Engine has the
+// same methods.
+type Client struct {
+	pool     *pgxpool.Pool
+	store    *pg.Store
+	registry *registry
+	limits   fsm.Limits
+	// announce tells this process's schedulers of runnable work; a no-op in a client without an engine.
+	announce func(queues []string, in time.Duration)
+	// cancelled tells this process's schedulers of a cancel request; a no-op in a client without an engine.
+	cancelled func(queue string, id int64, reason string)
+	waiter    waiter
+}
+
+// waiter answers Await: the await actor of an engine, or a client's own prober.
+type waiter interface {
+	// await registers a caller.
+	await(m actors.AwaitInstance)
+	// ended is closed when nobody answers any more.
+	ended() <-chan struct{}
+}
+
+// ClientConfig configures a Client. The zero value is good.
+type ClientConfig struct {
+	// Name is the engine's name, as in Config.
+	Name string
+	// Schema holds the tables. Default: the current schema of the pool's search_path.
+	Schema string
+	// Machines and Queues are what may be inserted. Default: anything.
+	Machines []fsm.Definition
+	Queues   []string
+	// AwaitProbe is how often the waiters of Await look into the database, all with one statement. Default 25 ms.
+	AwaitProbe time.Duration
+	// MaxPayload is the largest encoded state or signal payload in bytes. Default 1 MiB.
+	MaxPayload int
+	// Interoperable is as in Config.
+	Interoperable bool
+	// Logger receives the client's log. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// NewClient returns a client on the host's pool. It fails with ErrNotMigrated when the schema is not there.
+func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
+	orString(&cfg.Name, DefaultName)
+	orDuration(&cfg.AwaitProbe, DefaultAwaitProbe)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	p := &problems{}
+	p.name("Name", cfg.Name, ":@")
+	p.machines(cfg.Machines)
+	for _, q := range cfg.Queues {
+		p.name("Queues", q, "@")
+	}
+	if cfg.AwaitProbe < time.Millisecond {
+		p.addf("AwaitProbe %v: must be at least 1ms", cfg.AwaitProbe)
+	}
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	store, err := pg.Open(ctx, pool, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable})
+	if err != nil {
+		return nil, fmt.Errorf("gendurable: open the database: %w", err)
+	}
+	reg := newRegistry(cfg.Machines, cfg.Queues...)
+	reg.open = len(cfg.Machines) == 0
+	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable})
+	c.waiter = newProber(store, cfg.AwaitProbe, cfg.Logger)
+	return c, nil
+}
+
+func newClient(pool *pgxpool.Pool, store *pg.Store, reg *registry, limits fsm.Limits) *Client {
+	limits.CheckInsertion = reg.check
+	limits.CheckRateLimit = func(name string, _ float64) error {
+		return fmt.Errorf("%w: rate limit %q is not declared", ErrInvalid, name)
+	}
+	return &Client{
+		pool: pool, store: store, registry: reg, limits: limits,
+		announce:  func([]string, time.Duration) {},
+		cancelled: func(string, int64, string) {},
+	}
+}
+
+// Poke tells this process's schedulers that the queues have runnable work: what to do after committing a
+// transaction in which InsertTx or SignalTx was called. Without it the poll finds the work, at the latest after
+// Config.PollIdle. It never blocks.
+func (c *Client) Poke(queues ...string) {
+	if len(queues) > 0 {
+		c.announce(queues, 0)
+	}
+}
+
+// resolve turns an address into an id. It fails with ErrNotFound when nobody occupies a key.
+func (c *Client) resolve(ctx context.Context, ref Ref) (int64, error) {
+	id, key, err := ref.ref()
+	if err != nil || key == "" {
+		return id, err
+	}
+	inst, err := c.store.GetByKey(ctx, c.pool, key)
+	if err != nil {
+		return 0, fmt.Errorf("gendurable: look up key %q: %w", key, err)
+	}
+	if inst == nil {
+		return 0, fmt.Errorf("%w: nobody occupies the key %q", ErrNotFound, key)
+	}
+	return inst.ID, nil
+}

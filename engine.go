@@ -1,0 +1,195 @@
+package gendurable
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// Engine runs the machines of one process. It is a Client, too. All methods are safe for concurrent use.
+type Engine struct {
+	*Client
+	cfg  Config
+	log  *slog.Logger
+	node pg.Node
+	// private is the engine's own pool; the host's is Client.pool.
+	private *pgxpool.Pool
+	tree    *tree
+
+	stopping sync.Once
+	// done is closed when everything has ended; err is why, and readable from then on.
+	done chan struct{}
+	err  error
+}
+
+// Start validates the configuration, registers this process, takes back the claims of its predecessor, and runs the
+// queues. It fails with every problem of the configuration at once, with ErrNotMigrated when the schema is not
+// there (see Migrate), or with what the database says. ctx bounds only the start.
+//
+// The engine's statements run on a private pool that is derived from the host's configuration; Insert, Signal and
+// the like use the host's. Stop it with Stop.
+func Start(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	orInt(&cfg.Connections, cfg.connections())
+	for _, w := range cfg.warnings() {
+		cfg.Logger.Warn("gendurable: " + w)
+	}
+	private, err := pg.EnginePool(ctx, pool, int32(cfg.Connections))
+	if err != nil {
+		return nil, fmt.Errorf("gendurable: open the engine's pool: %w", err)
+	}
+	e, err := start(ctx, pool, private, cfg)
+	if err != nil {
+		private.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engine, error) {
+	store, err := pg.Open(ctx, private, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable})
+	if err != nil {
+		return nil, fmt.Errorf("gendurable: open the database: %w", err)
+	}
+	queues := slices.Sorted(maps.Keys(cfg.Queues))
+	reg := newRegistry(cfg.Machines, append(queues, cfg.InsertQueues...)...)
+	e := &Engine{
+		Client: newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable}),
+		cfg:    cfg, log: cfg.Logger, private: private, done: make(chan struct{}),
+	}
+	if e.node, err = newNode(cfg, queues, reg.machines()); err != nil {
+		return nil, err
+	}
+	registered, err := store.RegisterNode(ctx, e.node, cfg.Lease, cfg.Heartbeat)
+	if err != nil {
+		return nil, fmt.Errorf("gendurable: register node %q: %w", e.node.Name, err)
+	}
+	if registered.Reclaimed > 0 {
+		e.log.Info("gendurable: took back the claims of a dead predecessor",
+			"node", e.node.Name, "predecessor", registered.Replaced, "rows", registered.Reclaimed)
+	}
+	if e.tree, err = e.plant(); err != nil {
+		return nil, errors.Join(err, store.RemoveNode(ctx, e.node))
+	}
+	e.Client.announce = e.tree.announce
+	e.Client.cancelled = e.tree.cancelRequested
+	e.Client.waiter = e.tree
+	return e, nil
+}
+
+// newNode makes this process's identity. Without a NodeName the host's name stands in, which other processes may
+// share: it is then no proof that a predecessor is dead.
+func newNode(cfg Config, queues, machines []string) (pg.Node, error) {
+	var unique [8]byte
+	if _, err := rand.Read(unique[:]); err != nil {
+		return pg.Node{}, fmt.Errorf("gendurable: make an incarnation id: %w", err)
+	}
+	name := cfg.NodeName
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil || host == "" {
+			host = "localhost"
+		}
+		name = strings.ReplaceAll(host, "@", "_")
+	}
+	return pg.Node{
+		Engine: cfg.Name, Name: name, Incarnation: hex.EncodeToString(unique[:]), Named: cfg.NodeName != "",
+		Queues: queues, Machines: machines,
+	}, nil
+}
+
+// worker is the claim identity of one queue of this process.
+func (e *Engine) worker(queue string) string {
+	return fmt.Sprintf("%s:%s@%s-%s", e.cfg.Name, queue, e.node.Name, e.node.Incarnation)
+}
+
+// Stop ends the engine gracefully: it claims nothing more, gives buffered rows back at once, lets running steps
+// finish and commit for DrainTimeout, then cancels their contexts. What still runs after that is left to its lease.
+// When ctx ends first, Stop does the rest at once and returns ctx's error. Further calls wait for the first.
+func (e *Engine) Stop(ctx context.Context) error {
+	e.stopping.Do(func() { e.shutdown(ctx, nil) })
+	select {
+	case <-e.done:
+		return e.err
+	case <-ctx.Done():
+		return fmt.Errorf("gendurable: stop: %w", context.Cause(ctx))
+	}
+}
+
+// Done is closed when the engine has ended: stopped, or given up. See Err.
+func (e *Engine) Done() <-chan struct{} { return e.done }
+
+// Err says why the engine ended by itself: ErrReplaced, or the failure of an actor that could not be
+// restarted. It is nil while the engine runs and after a clean Stop.
+func (e *Engine) Err() error {
+	select {
+	case <-e.done:
+		return e.err
+	default:
+		return nil
+	}
+}
+
+// fail ends the engine loudly.
+func (e *Engine) fail(why error) {
+	e.log.Error("gendurable: the engine stops", "error", why)
+	go e.stopping.Do(func() {
+		// Nobody waits for steps of an engine that is not to be: their rows belong to others already.
+		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+		defer cancel()
+		e.shutdown(ctx, why)
+	})
+}
+
+// removeTimeout bounds what is done after the drain: deleting the node row, ending the actors.
+const removeTimeout = 5 * time.Second
+
+// shutdown ends everything and closes done. why is nil for a requested stop, which drains first.
+func (e *Engine) shutdown(ctx context.Context, why error) {
+	defer close(e.done)
+	err := why
+	if why == nil {
+		err = e.tree.drain(ctx, e.cfg.DrainTimeout)
+	}
+	e.tree.fell()
+	if why == nil {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		if rmErr := e.store.RemoveNode(after, e.node); rmErr != nil {
+			// The row only tells that the node lives; it ages away.
+			e.log.Warn("gendurable: the node's row could not be removed", "node", e.node.Name, "error", rmErr)
+		}
+	}
+	closePool(e.private)
+	e.err = err
+}
+
+// closePool closes a pool without waiting for ever for a connection that hangs in the network.
+func closePool(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(removeTimeout):
+	}
+}

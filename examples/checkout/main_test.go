@@ -1,0 +1,20 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/devpg"
+)
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := run(t.Context(), devpg.Database(t), time.Second, &out); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := out.String(), "done {\"paid\": 100, \"order\": 42}\nfailed payment never came\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,92 @@
+package gendurable
+
+import (
+	"reflect"
+	"sync/atomic"
+)
+
+// Stats are what an engine has counted since its start. Those ending in Now are gauges. See docs/operations.md for
+// what they tell an operator.
+type Stats struct {
+	// Panics are panics inside actors, Restarts the restarts that followed.
+	Panics, Restarts int64
+
+	// Flushes are committed transactions, Outcomes the outcomes in them, LargestFlush the most in one.
+	Flushes, Outcomes, LargestFlush int64
+	// Stale are outcomes of rows that their worker had lost, Cancelled those turned into a failure by a cancel.
+	Stale, Cancelled int64
+	// Splits are flushes that failed and were cut in pieces; Refused are outcomes whose content the database refused.
+	Splits, Refused int64
+	// SlowLane are outcomes whose row somebody else had locked and that were retried alone.
+	SlowLane, SlowLaneNow int64
+	// FlushRetries are flushes repeated because the connection was lost or the database was away.
+	FlushRetries int64
+	// Dropped are outcomes dropped before they were sent because nobody waited for them any more.
+	Dropped int64
+
+	// Pokes are messages sent to schedulers, PokesMerged announcements that were one with an earlier one.
+	Pokes, PokesMerged int64
+
+	// AwaitingNow are callers of Await that wait just now. The flusher reads it to spare messages nobody needs.
+	AwaitingNow int64
+	// AwaitPushed are waiters answered by a local commit, AwaitProbes the queries made for the others.
+	AwaitPushed, AwaitProbes int64
+
+	// Reaped are rows whose lease had expired, DeadlinesWoken awaits that timed out, Reclaimed rows given
+	// back because their node was found dead.
+	Reaped, DeadlinesWoken, Reclaimed int64
+	// SweepErrors are failed statements of reaper, gc and node.
+	SweepErrors int64
+
+	// Collected are terminal rows deleted after their retention, CollectedSide rows of our side tables.
+	Collected, CollectedSide int64
+	// Vacuums are runs of VACUUM that the gc made.
+	Vacuums int64
+
+	// Queues are the counters of each queue that this process runs.
+	Queues map[string]QueueStats
+}
+
+// QueueStats are what one queue of this process has counted. Those ending in Now are gauges.
+type QueueStats struct {
+	// RunningNow are rows that hold a slot (their step runs, or its outcome is being committed); BufferedNow are
+	// rows that were claimed ahead and wait for a slot.
+	RunningNow, BufferedNow int64
+	// AbandonedNow are goroutines of steps that were given up and still run.
+	AbandonedNow int64
+
+	// Claims are claim statements that succeeded, EmptyClaims those among them without a row, ClaimedRows their
+	// rows, LargestClaim the most rows in one; ClaimErrors are those that failed.
+	Claims, EmptyClaims, ClaimedRows, LargestClaim, ClaimErrors int64
+	// Ended are steps that ended, in whatever way: the sum of Committed, Stale, Vanished, Abandoned and GivenBack.
+	Ended, Committed, Stale, Vanished, Abandoned, GivenBack int64
+	// NotRun are rows that were failed instead of run: cancelled, too many crashes, too many attempts.
+	NotRun int64
+	// Lost are rows that a heartbeat found lost.
+	Lost int64
+	// UnknownSteps are the steps (machine, version, step) that this process was found unable to run.
+	UnknownSteps int64
+	// Released are rows given back untouched, Unheld those among the claims that nobody had been told of.
+	Released, Unheld int64
+}
+
+// Stats returns a snapshot of the engine's counters. It costs no query.
+func (e *Engine) Stats() Stats {
+	s := Stats{Queues: make(map[string]QueueStats, len(e.tree.queueCounters))}
+	snapshot(&s, e.tree.counters)
+	for name, counters := range e.tree.queueCounters {
+		var q QueueStats
+		snapshot(&q, counters)
+		s.Queues[name] = q
+	}
+	return s
+}
+
+// snapshot copies counters into the fields of the same names.
+func snapshot(into, counters any) {
+	dst, src := reflect.ValueOf(into).Elem(), reflect.ValueOf(counters).Elem()
+	for i := range src.NumField() {
+		n := src.Field(i).Addr().Interface().(*atomic.Int64).Load()
+		dst.FieldByName(src.Type().Field(i).Name).SetInt(n)
+	}
+}

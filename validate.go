@@ -1,0 +1,164 @@
+package gendurable
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// problems collects everything that is wrong with a configuration.
+type problems struct{ errs []error }
+
+func (p *problems) addf(format string, args ...any) {
+	p.errs = append(p.errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...))
+}
+
+func (p *problems) err() error {
+	if len(p.errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("gendurable: the configuration has %d problem(s):\n%w", len(p.errs), errors.Join(p.errs...))
+}
+
+// validate reports every problem of a configuration whose defaults are filled in.
+func (c Config) validate() error {
+	p := &problems{}
+	p.name("Name", c.Name, ":@")
+	if c.NodeName != "" {
+		p.name("NodeName", c.NodeName, "@")
+	}
+	c.validateTimes(p)
+	c.validateQueues(p)
+	c.validateFlushers(p)
+	p.machines(c.Machines)
+	if c.SweepBatch < 0 {
+		p.addf("SweepBatch %d: must be positive", c.SweepBatch)
+	}
+	if c.MaxPayload < 0 || c.MaxPayload > 64<<20 {
+		p.addf("MaxPayload %d: must be between 1 byte and 64 MiB", c.MaxPayload)
+	}
+	if c.Pokes != PokeLocal && c.Pokes != PokeNone {
+		p.addf("Pokes %q: must be %q or %q", c.Pokes, PokeLocal, PokeNone)
+	}
+	if need := c.connections(); c.Connections != 0 && c.Connections < need {
+		p.addf("Connections %d: this configuration needs at least %d (queues, flushers and sweeps each hold one at a time)",
+			c.Connections, need)
+	}
+	return p.err()
+}
+
+func (c Config) validateTimes(p *problems) {
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"Lease", c.Lease}, {"Heartbeat", c.Heartbeat}, {"DrainTimeout", c.DrainTimeout}, {"StepGrace", c.StepGrace},
+		{"LeaseSweep", c.LeaseSweep}, {"DeadlineSweep", c.DeadlineSweep}, {"GCInterval", c.GCInterval},
+		{"RetainDone", c.RetainDone}, {"RetainFailed", c.RetainFailed}, {"PollBusy", c.PollBusy},
+		{"PollIdle", c.PollIdle}, {"AwaitProbe", c.AwaitProbe},
+	} {
+		if f.d < time.Millisecond {
+			p.addf("%s %v: must be at least 1ms", f.name, f.d)
+		}
+	}
+	if c.Heartbeat*3 > c.Lease {
+		p.addf("Heartbeat %v does not fit Lease %v: a lease must outlast two missed beats, so it is at least three heartbeats",
+			c.Heartbeat, c.Lease)
+	}
+	if c.PollBusy > c.PollIdle {
+		p.addf("PollBusy %v is longer than PollIdle %v", c.PollBusy, c.PollIdle)
+	}
+}
+
+func (c Config) validateQueues(p *problems) {
+	for name, q := range c.Queues {
+		p.name("Queues", name, "@")
+		if q.Concurrency < 0 || q.Concurrency > 100_000 {
+			p.addf("Queues[%q].Concurrency %d: must be between 1 and 100,000", name, q.Concurrency)
+		}
+	}
+	for _, name := range c.InsertQueues {
+		p.name("InsertQueues", name, "@")
+	}
+}
+
+func (c Config) validateFlushers(p *problems) {
+	for i, f := range c.Flushers {
+		if f.MaxBatch < 0 || f.MaxBatch > 100_000 {
+			p.addf("Flushers[%d].MaxBatch %d: must be between 1 and 100,000", i, f.MaxBatch)
+		}
+		if f.MaxBytes < 0 {
+			p.addf("Flushers[%d].MaxBytes %d: must be positive", i, f.MaxBytes)
+		}
+		if f.Linger < 0 || f.Linger > time.Minute {
+			p.addf("Flushers[%d].Linger %v: must be between 0 and 1m", i, f.Linger)
+		}
+	}
+	for name := range c.Queues {
+		if c.flusherOf(name) < 0 {
+			p.addf("Flushers: none serves the queue %q; add one without Queues, which serves all", name)
+		}
+	}
+}
+
+// flusherOf returns the index of the flusher that serves the queue, -1 when none does.
+func (c Config) flusherOf(queue string) int {
+	return slices.IndexFunc(c.Flushers, func(f Flusher) bool {
+		return len(f.Queues) == 0 || slices.Contains(f.Queues, queue)
+	})
+}
+
+// connections is how many connections the engine can use at once: one a queue for claims and beats, two a
+// flusher (its batch and its slow lane), and one each for reaper, gc, await and node.
+func (c Config) connections() int { return len(c.Queues) + 2*len(c.Flushers) + 4 }
+
+// name checks a name that becomes part of a claim's identity.
+func (p *problems) name(field, s, forbidden string) {
+	if err := fsm.CheckName(field, s); err != nil {
+		p.errs = append(p.errs, err)
+		return
+	}
+	if i := strings.IndexAny(s, forbidden); i >= 0 {
+		p.addf("%s %q: must not contain %q", field, s, s[i])
+	}
+}
+
+// machines collects the definitions' own problems, duplicates, and limits that nobody declared.
+func (p *problems) machines(defs []fsm.Definition) {
+	seen := make(map[machineRef]bool)
+	for i, def := range defs {
+		if def == nil {
+			p.addf("Machines[%d] is nil", i)
+			continue
+		}
+		spec := def.Spec()
+		for _, err := range spec.Problems {
+			p.errs = append(p.errs, fmt.Errorf("machine %q: %w", spec.Name, err))
+		}
+		ref := machineRef{spec.Name, spec.Version}
+		if seen[ref] {
+			p.addf("machine %q version %d is declared twice", spec.Name, spec.Version)
+		}
+		seen[ref] = true
+		for _, limit := range spec.RateLimits {
+			p.addf("machine %q uses the rate limit %q, which is not declared", spec.Name, limit)
+		}
+	}
+}
+
+// warnings are what Start logs: allowed, but perhaps not meant.
+func (c Config) warnings() []string {
+	var out []string
+	for _, def := range c.Machines {
+		spec := def.Spec()
+		if _, runs := c.Queues[spec.Queue]; !runs && !slices.Contains(c.InsertQueues, spec.Queue) {
+			out = append(out, fmt.Sprintf("this process does not run queue %q of machine %q; its instances wait for another process",
+				spec.Queue, spec.Name))
+		}
+	}
+	return out
+}
