@@ -1,0 +1,46 @@
+-- Delivers one signal: what signal does, for the common case, at a third of its cost.
+-- $1 bigint id, 0 = by key · $2 text key, '' = by id · $3 text name · $4 jsonb payload · $5 text dedup key, '' = none
+-- Returns a row unless the target was refused: the target, the signal (null = the dedup key was accepted before), the
+-- queue, and whether the target was woken.
+-- Locks: the target first; everything else happens under that lock. See signal for why.
+-- Indexes: gen_durable_pkey, gen_durable_correlation, gen_durable_dedup_pkey; writes signals' three.
+WITH held AS MATERIALIZED (
+    SELECT g.id, g.queue, g.has_inbox, CASE WHEN g.status = 'awaiting_signal' THEN g.awaits END AS awaits
+      FROM public.gen_durable g
+     WHERE g.id = CASE WHEN $2::text = '' THEN $1::bigint
+                       ELSE (SELECT o.id FROM public.gen_durable o WHERE o.correlation_guard = $2::text) END
+       AND g.status NOT IN ('done', 'failed')
+       AND ($2::text = '' OR g.correlation_guard = $2::text)
+       FOR NO KEY UPDATE OF g
+), remembered AS (
+    INSERT INTO public.gen_durable_dedup (target_id, dedup_key)
+    SELECT h.id, $5::text FROM held h WHERE $5::text <> ''
+    ON CONFLICT (target_id, dedup_key) DO NOTHING
+    RETURNING 1
+), stored AS (
+    INSERT INTO public.signals AS s (target_id, name, payload, dedup_key)
+    SELECT h.id, $3::text, $4::jsonb, nullif($5::text, '')
+      FROM held h
+     WHERE $5::text = '' OR EXISTS (SELECT FROM remembered)
+    ON CONFLICT DO NOTHING
+    RETURNING s.id
+), woken AS (
+    UPDATE public.gen_durable g
+       SET has_inbox = true,
+           status = CASE WHEN g.status = 'awaiting_signal' AND $3::text = ANY (g.awaits)
+                         THEN 'runnable' ELSE g.status END,
+           eligible_at = CASE WHEN g.status = 'awaiting_signal' AND $3::text = ANY (g.awaits)
+                              THEN now() ELSE g.eligible_at END,
+           await_deadline = CASE WHEN g.status = 'awaiting_signal' AND $3::text = ANY (g.awaits)
+                                 THEN NULL ELSE g.await_deadline END,
+           updated_at = CASE WHEN g.status = 'awaiting_signal' AND $3::text = ANY (g.awaits)
+                             THEN now() ELSE g.updated_at END
+      FROM held h
+     WHERE g.id = h.id
+       AND (NOT h.has_inbox OR $3::text = ANY (h.awaits))
+       AND EXISTS (SELECT FROM stored)
+    RETURNING g.status
+)
+SELECT h.id, (SELECT s.id FROM stored s), h.queue,
+       h.awaits IS NOT NULL AND coalesce((SELECT w.status = 'runnable' FROM woken w), false)
+  FROM held h
