@@ -93,17 +93,8 @@ func run(ctx context.Context, pool *pgxpool.Pool, patience time.Duration, out io
 
 func main() {
 	ctx := context.Background()
-	server, err := devpg.Start(ctx, devpg.Options{})
+	err := devpg.With(ctx, devpg.Options{}, func(pool *pgxpool.Pool) error { return run(ctx, pool, 3*time.Second, os.Stdout) })
 	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Stop(ctx)
-	pool, err := pgxpool.New(ctx, server.URL())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
-	if err := run(ctx, pool, 3*time.Second, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }

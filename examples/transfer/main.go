@@ -84,17 +84,8 @@ func run(ctx context.Context, pool *pgxpool.Pool, out io.Writer) error {
 
 func main() {
 	ctx := context.Background()
-	server, err := devpg.Start(ctx, devpg.Options{})
+	err := devpg.With(ctx, devpg.Options{}, func(pool *pgxpool.Pool) error { return run(ctx, pool, os.Stdout) })
 	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Stop(ctx)
-	pool, err := pgxpool.New(ctx, server.URL())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
-	if err := run(ctx, pool, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
