@@ -17,7 +17,8 @@
 // # A machine
 //
 // A machine has several steps. Each returns an outcome: [fsm.Next], [fsm.Retry], [fsm.Await],
-// [fsm.ScheduleChildren], [fsm.Done] or [fsm.Stop]. What a step leaves in c.State is stored with the outcome:
+// [fsm.ScheduleChildren], [fsm.Done] or [fsm.Stop]. What a step leaves in c.State is stored with the outcome, unless it
+// ends the instance:
 //
 //	// Checkout waits up to a day for the payment of an order.
 //	var Checkout = fsm.New[Order]("checkout").

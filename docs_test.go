@@ -4,11 +4,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gendurable/gendurable"
 	"github.com/gendurable/gendurable/internal/devpg"
 	"github.com/gendurable/gendurable/pg"
 )
@@ -316,5 +318,89 @@ func TestDependencies(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)[1]
 	if readme := read(t, "README.md"); !strings.Contains(readme, "Go "+version) {
 		t.Errorf("README.md does not name Go %s, which go.mod requires", version)
+	}
+}
+
+var (
+	filePath   = regexp.MustCompile(`^[\w./*-]+\.(?:go|sql|md|mod)$`)
+	indexNames = regexp.MustCompile(`INDEX IF NOT EXISTS (\w+)`)
+)
+
+// TestPaths looks for the files that the documents name.
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	for _, doc := range documents(t) {
+		for _, m := range codeSpan.FindAllStringSubmatch(doc.text, -1) {
+			if !filePath.MatchString(m[1]) {
+				continue
+			}
+			found := false
+			for _, dir := range []string{"", filepath.Dir(doc.name), "pg/sql"} {
+				names, err := filepath.Glob(filepath.Join(dir, m[1]))
+				found = found || err == nil && len(names) > 0
+			}
+			if !found {
+				t.Errorf("%s: there is no file %s", doc.name, m[1])
+			}
+		}
+	}
+}
+
+// TestArchitectureIsComplete looks whether the map has every statement, index and package.
+func TestArchitectureIsComplete(t *testing.T) {
+	t.Parallel()
+	text := read(t, "ARCHITECTURE.md")
+	files, err := filepath.Glob("pg/sql/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no statements found: %v", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".sql")
+		family, _, _ := strings.Cut(name, "_")
+		if !strings.Contains(text, "`"+name+"`") && !strings.Contains(text, "`"+family+"_*`") {
+			t.Errorf("ARCHITECTURE.md does not say what the statement %s locks", name)
+		}
+	}
+	migrations, err := filepath.Glob("pg/migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range migrations {
+		for _, m := range indexNames.FindAllStringSubmatch(read(t, file), -1) {
+			if !strings.Contains(text, "`"+m[1]) {
+				t.Errorf("ARCHITECTURE.md does not say what the index %s is for", m[1])
+			}
+		}
+	}
+	packages, err := filepath.Glob("actors/*/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range packages {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() && !strings.Contains(text, dir) {
+			t.Errorf("ARCHITECTURE.md does not name the package %s", dir)
+		}
+	}
+}
+
+var firstCell = regexp.MustCompile("(?m)^\\| ((?:`[A-Z]\\w+`(?:, )?)+) \\|")
+
+// TestCounters looks whether the counters that docs/operations.md explains exist.
+func TestCounters(t *testing.T) {
+	t.Parallel()
+	engine, queue := reflect.TypeFor[gendurable.Stats](), reflect.TypeFor[gendurable.QueueStats]()
+	explained := 0
+	for _, row := range firstCell.FindAllStringSubmatch(read(t, "docs/operations.md"), -1) {
+		for _, m := range codeSpan.FindAllStringSubmatch(row[1], -1) {
+			explained++
+			_, ofEngine := engine.FieldByName(m[1])
+			_, ofQueue := queue.FieldByName(m[1])
+			if !ofEngine && !ofQueue {
+				t.Errorf("docs/operations.md explains the counter %s, which Stats does not have", m[1])
+			}
+		}
+	}
+	if explained < 10 {
+		t.Errorf("only %d counters found in docs/operations.md", explained)
 	}
 }
