@@ -86,7 +86,12 @@ func run(ctx context.Context, pool *pgxpool.Pool, patience time.Duration, out io
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s %s%s\n", settled.Status, settled.Result, settled.Error)
+		var receipt Receipt
+		if err := settled.Decode(&receipt); err != nil {
+			fmt.Fprintln(out, err)
+			continue
+		}
+		fmt.Fprintf(out, "order %d is paid with %d\n", receipt.Order, receipt.Paid)
 	}
 	return nil
 }

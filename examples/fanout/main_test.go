@@ -13,7 +13,7 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), devpg.Database(t), &out); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := out.String(), "9 words on 3 pages\n"; got != want {
+	if got, want := out.String(), "10 words on 3 pages\n"; got != want {
 		t.Errorf("printed %q, want %q", got, want)
 	}
 }
