@@ -86,10 +86,13 @@ func run(ctx context.Context, pool *pgxpool.Pool, patience time.Duration, out io
 		if err != nil {
 			return err
 		}
+		if !settled.Done() {
+			fmt.Fprintln(out, "an order failed:", settled.Error)
+			continue
+		}
 		var receipt Receipt
 		if err := settled.Decode(&receipt); err != nil {
-			fmt.Fprintln(out, err)
-			continue
+			return err
 		}
 		fmt.Fprintf(out, "order %d is paid with %d\n", receipt.Order, receipt.Paid)
 	}

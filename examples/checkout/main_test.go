@@ -14,7 +14,7 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), devpg.Database(t), time.Second, &out); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := out.String(), "order 42 is paid with 100\ngendurable: instance 2 failed: payment never came\n"; got != want {
+	if got, want := out.String(), "order 42 is paid with 100\nan order failed: payment never came\n"; got != want {
 		t.Errorf("printed %q, want %q", got, want)
 	}
 }
