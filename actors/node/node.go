@@ -56,9 +56,8 @@ type node struct {
 	Config
 	life   actors.Life
 	outage *actors.Outage
-	// reclaimUntil is when to stop looking for a predecessor's rows; zero = do not look. A
-	// predecessor that dies no later than this node starts has no lease beyond the longest one from then.
-	reclaimUntil time.Time
+	// look is for how many more beats to look for rows of dead predecessors.
+	look int
 }
 
 type (
@@ -83,15 +82,16 @@ func (n *node) Receive(ctx actor.Context) {
 	}
 }
 
-// expectMore keeps the reclaim going until nothing was found for as long as a lease and two beats last.
+// expectMore keeps the reclaim going until nothing was found for as many beats as a lease and two beats last: what a
+// process that died before that had claimed is stale by then.
 func (n *node) expectMore() {
 	if !n.Node.Named {
-		n.reclaimUntil = time.Now().Add(n.Lease + 2*n.Heartbeat)
+		n.look = int(n.Lease/n.Heartbeat) + 3
 	}
 }
 
 func (n *node) beat() {
-	reclaim := time.Now().Before(n.reclaimUntil)
+	reclaim := n.look > 0
 	n.life.Go(func(ctx context.Context) any {
 		var b beat
 		if b.replacedBy, b.err = n.Store.BeatNode(ctx, n.Node); b.err != nil || b.replacedBy != "" || !reclaim {
@@ -115,6 +115,7 @@ func (n *node) beaten(b beat) {
 		}
 		return
 	default:
+		n.look = max(n.look-1, 0)
 		n.outage.Over(n.Logger, "the node can renew its row again")
 	}
 	if b.reclaimed > 0 {

@@ -102,8 +102,8 @@ func TestBeatsOnThroughErrors(t *testing.T) {
 }
 
 func TestAnUnnamedNodeReclaimsUntilNothingIsLeft(t *testing.T) {
-	s := &store{stale: []int{4, 0, 3}}
-	c, announced := start(t, Config{Store: s, Lease: 20 * time.Millisecond, Heartbeat: time.Millisecond})
+	s := &store{stale: []int{4, 0, 0, 3}}
+	c, announced := start(t, Config{Store: s, Lease: 3 * time.Millisecond, Heartbeat: time.Millisecond})
 	for range 2 {
 		if got := <-announced; !slices.Equal(got, []string{"q"}) {
 			t.Errorf("announced %v", got)
@@ -112,10 +112,13 @@ func TestAnUnnamedNodeReclaimsUntilNothingIsLeft(t *testing.T) {
 	if c.Reclaimed.Load() != 7 {
 		t.Errorf("reclaimed %d, want 7", c.Reclaimed.Load())
 	}
-	eventually(t, "the end of reclaiming", func() bool {
+	eventually(t, "beats after the end of reclaiming", func() bool {
 		b, n := s.counts()
 		return b > n+5
 	})
+	if _, n := s.counts(); n != 4+6 {
+		t.Errorf("looked %d times, want 6 after the last find", n)
+	}
 }
 
 func TestAReplacedNodeStops(t *testing.T) {
