@@ -3,6 +3,7 @@ package pg
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -158,5 +159,79 @@ func TestVacuum(t *testing.T) {
 	}
 	if _, err := conn.Exec(ctx, `RESET ROLE`); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSweepsDoNotDeadlock runs what takes many rows' locks against each other: collections, reclaims, batches of signals
+// in opposite orders, and cancels of siblings, which take child and parent.
+func TestSweepsDoNotDeadlock(t *testing.T) {
+	s, host := openWithHost(t, Options{})
+	ctx := testContext(t)
+	committer := s.NewCommitter("c")
+	const families, siblings = 10, 20
+	var all []int64
+	for range families {
+		parent, children := spawn(t, s, committer, siblings)
+		all = append(append(all, parent), children...)
+	}
+	orphans := hold(t, s, time.Hour, slices.Repeat([]string{"e:q@web-" + inc1}, 50)...)
+	all = append(all, orphans...)
+
+	stop := make(chan struct{})
+	var sweeps, work sync.WaitGroup
+	again := func(what func() error) {
+		sweeps.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := what(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 2 {
+		again(func() error { _, _, err := s.CollectTerminal(ctx, 0, 0, Position{}, 7); return err })
+		again(func() error { _, _, err := s.ReclaimStale(ctx, "e", "web", inc2, testLease, testHeartbeat); return err })
+	}
+	for w := range 2 {
+		work.Go(func() {
+			for round := range 15 {
+				ds := make([]Delivery, len(all))
+				for i, id := range all {
+					ds[i] = Delivery{ID: id, Name: "n", DedupKey: fmt.Sprint(w, round)}
+				}
+				if w == 1 {
+					slices.Reverse(ds)
+				}
+				if _, err := s.Signal(ctx, host, ds); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		work.Go(func() {
+			ids := slices.Clone(all)
+			if w == 1 {
+				slices.Reverse(ids)
+			}
+			for _, id := range ids {
+				if _, err := s.Cancel(ctx, host, id, "over"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	close(stop)
+	sweeps.Wait()
+	if _, _, err := s.CollectTerminal(ctx, 0, 0, Position{}, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if n := value[int](t, s, `SELECT count(*)::int FROM gen_durable`); n != 0 {
+		t.Errorf("%d instances are left of families that were cancelled whole", n)
 	}
 }

@@ -37,7 +37,7 @@ func newFlush(s *Store, batch []*entry) *flush {
 		f.kinds[kind] = append(f.kinds[kind], e)
 	}
 	for _, of := range f.kinds {
-		slices.SortFunc(of, func(a, b *entry) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(of, func(a, b *entry) int { return cmp.Compare(b.ID, a.ID) })
 	}
 	return f
 }
@@ -276,12 +276,12 @@ func (f *flush) ended(of entries) func(pgx.Rows) error {
 	}
 }
 
-// entries are outcomes of one statement, in id order (but for queueLock's, whose statement sorts).
+// entries are outcomes of one statement, in descending id order (but for queueLock's, whose statement sorts).
 type entries []*entry
 
 // find returns the entry of a row, or nil.
 func (of entries) find(id int64) *entry {
-	i, ok := slices.BinarySearchFunc(of, id, func(e *entry, id int64) int { return cmp.Compare(e.ID, id) })
+	i, ok := slices.BinarySearchFunc(of, id, func(e *entry, id int64) int { return cmp.Compare(id, e.ID) })
 	if !ok {
 		return nil
 	}

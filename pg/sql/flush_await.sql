@@ -1,5 +1,5 @@
 -- Commits the outcomes Await: parks the rows. flush_recheck must follow in the same transaction.
--- $1 bigint[] ids, ascending · $2 text[] worker · $3 text[] step · $4 text[] state, JSON
+-- $1 bigint[] ids, descending · $2 text[] worker · $3 text[] step · $4 text[] state, JSON
 -- $5 text[] the awaited names as the text form of a text[] · $6 bigint[] timeout in µs or null
 -- Returns the ids that were still owned. Guard and index as in flush_next.
 UPDATE public.gen_durable g

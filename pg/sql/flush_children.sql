@@ -1,6 +1,6 @@
 -- Commits the first half of the outcomes ScheduleChildren: parks the parents. flush_spawn must follow in the same
 -- transaction. The lock on each parent is held from here to the commit, so that nothing takes it in between.
--- $1 bigint[] ids, ascending · $2 text[] worker · $3 text[] step · $4 text[] state, JSON
+-- $1 bigint[] ids, descending · $2 text[] worker · $3 text[] step · $4 text[] state, JSON
 -- Returns the ids that were still owned. Guard and index as in flush_next.
 UPDATE public.gen_durable g
    SET status = 'awaiting_children', step = u.step, state = u.state::jsonb, attempt = 0, awaits = NULL,

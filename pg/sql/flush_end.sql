@@ -1,5 +1,5 @@
 -- Commits the outcomes Done and Stop: ends the rows. A row whose cancel was requested fails with that reason instead.
--- $1 bigint[] ids, ascending · $2 text[] worker · $3 boolean[] failed · $4 text[] result, JSON or null · $5 text[] error
+-- $1 bigint[] ids, descending · $2 text[] worker · $3 boolean[] failed · $4 text[] result, JSON or null · $5 text[] error
 -- $6 boolean[] the inbox is known of: flush_inbox follows for this row
 -- Returns the ids that were still owned; 1 for one that was cancelled, else 0; and a column without meaning, which notes
 -- the rows that turn out to have an inbox nobody knew of (the first signal came during the last step) in a setting that

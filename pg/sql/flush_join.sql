@@ -3,7 +3,7 @@
 -- $1 bigint[] ids of the ended instances, each once
 -- $2 boolean proven: as in flush_inbox
 -- Returns the queues of the parents that became runnable, each once.
--- Locks: the parents, in id order, after the children's rows. The new values come from the parent's own row, so that
+-- Locks: the parents, in descending id order as everywhere, after the children's rows. The new values come from the parent's own row, so that
 -- waiting for another flush's decrement ends in the right number; what crosses the CTEs are counts of our own rows.
 -- A parent that is terminal already is counted down too (an operator may retry it), but keeps updated_at: for a
 -- terminal row that is the time it ended. A decrement that wakes nobody writes no indexed column.
@@ -20,7 +20,7 @@ WITH ended AS MATERIALIZED (
     SELECT p.id, e.n
       FROM ended e
       JOIN public.gen_durable p ON p.id = e.id
-     ORDER BY p.id
+     ORDER BY p.id DESC
        FOR NO KEY UPDATE OF p
 ), joined AS (
     UPDATE public.gen_durable p

@@ -1,5 +1,5 @@
 -- Commits the outcomes Next.
--- $1 bigint[] ids, ascending · $2 text[] worker · $3 text[] step · $4 text[] state, JSON · $5 bigint[] delay in µs
+-- $1 bigint[] ids, descending · $2 text[] worker · $3 text[] step · $4 text[] state, JSON · $5 bigint[] delay in µs
 -- $6 text[] rate limit or null · $7 float8[] weight · $8 smallint[] key change: 0 keep, 1 release, 2 set · $9 text[] new key
 -- Columns that are the same for all rows may be shorter: a missing worker is the first one, a missing limit or key none.
 -- Returns the ids that were still owned; queue of those that are eligible at once.

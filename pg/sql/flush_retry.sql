@@ -1,5 +1,5 @@
 -- Commits the outcomes Retry: the same step again, its awaits, limit and key kept.
--- $1 bigint[] ids, ascending · $2 text[] worker · $3 text[] state, JSON, null keeps it · $4 bigint[] delay in µs
+-- $1 bigint[] ids, descending · $2 text[] worker · $3 text[] state, JSON, null keeps it · $4 bigint[] delay in µs
 -- $5 boolean[] counted · $6 text[] last_error, null keeps it
 -- Returns the ids that were still owned; queue of those that are eligible at once. Guard and index as in flush_next.
 UPDATE public.gen_durable g

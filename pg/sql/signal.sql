@@ -4,7 +4,8 @@
 -- Returns, in no order: a row (position from 1, target, null, null, null) for each entry whose target was not refused; a
 -- row (position, null, signal, null, null) for each that was stored; a row (null, target, null, queue, woken) for each
 -- target that was not refused.
--- Locks: the targets first, in id order, with a strength that lets foreign-key checks pass. Everything after that
+-- Locks: the targets first, in descending id order: a child has a higher id than its parent, and whoever ends a child
+-- takes the child's row before the parent's. With a strength that lets foreign-key checks pass. Everything after that
 -- happens under those locks: so what is read in "held" is the truth until we commit, a racing park is waited for and seen,
 -- and a target that ended while we waited gets nothing. Then dedup keys in order.
 -- The flip is a CASE on the row itself, never a filter on its status: our snapshot may show the row as it was before it
@@ -24,7 +25,7 @@ WITH entry AS MATERIALIZED (
       FROM public.gen_durable g
      WHERE g.id = ANY (ARRAY(SELECT DISTINCT entry.target FROM entry))
        AND g.status NOT IN ('done', 'failed')
-     ORDER BY g.id
+     ORDER BY g.id DESC
        FOR NO KEY UPDATE OF g
 ), addressed AS MATERIALIZED (
     SELECT e.position, e.target, e.name, e.payload, e.dedup_key,
