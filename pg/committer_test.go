@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -129,14 +130,22 @@ func TestLostCommit(t *testing.T) {
 	}
 }
 
-// TestLostWhileTheBackendWaits loses the connection while the server still works on the flush: it waits for a row. The
-// fate is known only when that backend has come to its end, whichever it is.
+// TestLostWhileTheBackendWaits asks for the fate of a flush whose backend still works on it: it waits for a row. The
+// answer comes when that backend has come to its end, whichever it is.
 func TestLostWhileTheBackendWaits(t *testing.T) {
+	s := open(t)
+	ctx := testContext(t)
 	for _, survives := range []bool{false, true} {
-		s, through, proxy := proxied(t)
-		c := through.NewCommitter("patient")
-		f := newFamily(t, s, s.NewCommitter("direct"))
-		ctx := testContext(t)
+		exec(t, s, `TRUNCATE gen_durable CASCADE`)
+		c := onConn(t, s, "settling").NewCommitter("patient")
+		f := newFamily(t, s, s.NewCommitter("setup"))
+		if err := c.open(ctx); err != nil {
+			t.Fatal(err)
+		}
+		batch, err := c.distinct(ctx, f.outcomes, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		tx, err := s.pool.Begin(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -145,39 +154,95 @@ func TestLostWhileTheBackendWaits(t *testing.T) {
 		if _, err := tx.Exec(ctx, `SELECT 1 FROM gen_durable WHERE id = $1 FOR UPDATE`, f.fanOut); err != nil {
 			t.Fatal(err)
 		}
-		type answer struct {
-			Flushed
-			error
-		}
-		answered := make(chan answer, 1)
+		lost := make(chan error, 1)
+		backend := onConn(t, s, "backend")
 		go func() {
-			got, err := c.Flush(ctx, f.outcomes)
-			answered <- answer{got, err}
+			lost <- backend.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+				return newFlush(s, batch).send(ctx, conn.Conn(), "patient", c.seq, c.seq+1)
+			})
 		}()
-		backend := `SELECT coalesce(max(pid), 0)::int FROM pg_stat_activity WHERE application_name = 'proxied'
-			AND datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%flush_%'`
-		pid := awaitValue(t, s, func(pid int) bool { return pid != 0 }, backend)
-		t.Log("cut", proxy.Cut())
-		go func() { a := <-answered; t.Log("DEBUG", a.error); answered <- a }()
-		awaitValue(t, s, func(n int) bool { return n > 0 }, `SELECT count(*)::int FROM pg_stat_activity
-			WHERE application_name = 'proxied' AND datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%fate_fence%'`)
+		waiting := `SELECT coalesce(max(pid), 0)::int FROM pg_stat_activity
+			WHERE application_name = 'session ' || $1 AND datname = current_database() AND wait_event_type = 'Lock'`
+		pid := awaitValue(t, s, func(pid int) bool { return pid != 0 }, waiting, "backend")
+		fate := make(chan bool, 1)
+		go func() {
+			committed, err := c.settle(ctx, errors.New("lost"))
+			if err != nil {
+				t.Error(err)
+			}
+			fate <- committed
+		}()
+		awaitValue(t, s, func(pid int) bool { return pid != 0 }, waiting, "settling")
+		if len(fate) > 0 {
+			t.Fatal("settled before the backend had ended")
+		}
 		if !survives {
 			exec(t, s, `SELECT pg_terminate_backend($1)`, pid)
-			awaitValue(t, s, func(n int) bool { return n == 0 }, `SELECT count(*)::int FROM pg_stat_activity WHERE pid = $1`, pid)
+			if err := <-lost; err == nil {
+				t.Fatal("the flush of a terminated backend returned no error")
+			}
+			if <-fate {
+				t.Error("the backend was terminated, and its flush was settled as committed")
+			}
+			wantStatus(t, s, Executing, f.next)
+			if err := tx.Rollback(ctx); err != nil {
+				t.Fatal(err)
+			}
+			f.check(t, s, flushAll(t, c, f.outcomes...), false)
+			continue
 		}
 		if err := tx.Commit(ctx); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case got := <-answered:
-			if got.error != nil {
-				t.Fatal(got.error)
-			}
-			f.check(t, s, got.Flushed, survives)
-		case <-time.After(patience):
-			t.Fatal("the flush did not come to an end")
+		if err := <-lost; err != nil {
+			t.Fatal(err)
 		}
+		if !<-fate {
+			t.Error("the flush has committed, and was settled as fenced")
+		}
+		again := newFlush(s, batch)
+		if err := c.assume(ctx, again); err != nil {
+			t.Fatal(err)
+		}
+		got := Flushed{Woken: slices.Collect(maps.Keys(again.woken))}
+		for _, e := range batch {
+			got.Verdicts = append(got.Verdicts, e.verdict)
+		}
+		f.check(t, s, got, true)
 	}
+}
+
+// TestCutWhileTheFlushWaits loses the connection in the middle of a flush. The driver then asks the server to cancel it,
+// which may come too late: either way everything happens exactly once.
+func TestCutWhileTheFlushWaits(t *testing.T) {
+	s, through, proxy := proxied(t)
+	c := through.NewCommitter("cut")
+	f := newFamily(t, s, s.NewCommitter("direct"))
+	ctx := testContext(t)
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(ctx, `SELECT 1 FROM gen_durable WHERE id = $1 FOR UPDATE`, f.fanOut); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan Flushed, 1)
+	go func() {
+		got, err := c.Flush(ctx, f.outcomes)
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- got
+	}()
+	awaitValue(t, s, func(n int) bool { return n > 0 }, `SELECT count(*)::int FROM pg_stat_activity
+		WHERE application_name = 'proxied' AND datname = current_database() AND wait_event_type = 'Lock'`)
+	proxy.Cut()
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	got := <-answered
+	f.check(t, s, got, len(got.Verdicts) > 0 && got.Verdicts[0].Assumed)
 }
 
 // awaitValue polls a query until its value is good.

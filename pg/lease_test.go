@@ -1,0 +1,182 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// held has another transaction hold rows until the returned function is called.
+func held(t *testing.T, s *Store, ids ...int64) (release func()) {
+	t.Helper()
+	tx, err := s.pool.Begin(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(testContext(t), `SELECT 1 FROM gen_durable WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`, ids); err != nil {
+		t.Fatal(err)
+	}
+	release = func() { _ = tx.Rollback(context.Background()) }
+	t.Cleanup(release)
+	return release
+}
+
+// TestHeartbeat sees each of its answers, in the order of the ids.
+func TestHeartbeat(t *testing.T) {
+	s := open(t)
+	ctx := testContext(t)
+	put(t, s, 5)
+	rows := claim(t, s, alice, 5)
+	ids := claimedIDs(rows)
+	expire(t, s)
+	// 0: ours and expired; 1: somebody holds it; 2: taken by another; 3: ended; 4: cancel requested.
+	exec(t, s, `UPDATE gen_durable SET locked_by = $2 WHERE id = $1`, ids[2], bob)
+	commitAll(t, s.NewCommitter("beat"), outcome(rows[3], alice, KindDone))
+	exec(t, s, `UPDATE gen_durable SET cancel_requested = 'why' WHERE id = $1`, ids[4])
+	release := held(t, s, ids[1])
+	ask := []int64{ids[4], ids[3], ids[2], ids[1], ids[0], 1 << 40}
+	beats, err := s.Heartbeat(ctx, alice, time.Hour, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []BeatState{Extended, Lost, Lost, Locked, Extended, Lost}
+	for i, b := range beats {
+		if b.ID != ask[i] || b.State != want[i] || (b.CancelReason != nil) != (i == 0) {
+			t.Errorf("beat %d is %+v, expected state %d of row %d", i, b, want[i], ask[i])
+		}
+	}
+	if left := value[bool](t, s, `SELECT lease_expires_at > now() + interval '59 min' FROM gen_durable WHERE id = $1`, ids[0]); !left {
+		t.Error("the expired lease was not extended")
+	}
+	if b, err := s.ExtendOne(ctx, alice, time.Hour, ids[1]); err != nil || b.State != Locked {
+		t.Errorf("extending a row that stays held: %+v, %v", b, err)
+	}
+	release()
+	if b, err := s.ExtendOne(ctx, alice, time.Hour, ids[1]); err != nil || b.State != Extended {
+		t.Errorf("extending it alone: %+v, %v", b, err)
+	}
+	if b, err := s.ExtendOne(ctx, alice, time.Hour, ids[2]); err != nil || b.State != Lost {
+		t.Errorf("extending another's row: %+v, %v", b, err)
+	}
+	if r, err := s.ReapLeases(ctx, 10); err != nil || r.Rows != 1 {
+		t.Errorf("reaped %+v, %v; expected the row of the other", r, err)
+	}
+}
+
+// TestReleaseLeavesNoTrace: released rows are as before, those of others are left alone, those held are reported.
+func TestRelease(t *testing.T) {
+	s := open(t)
+	ctx := testContext(t)
+	put(t, s, 3)
+	exec(t, s, `UPDATE gen_durable SET attempt = 2, crashes = 1, crash_step = 'a'`)
+	before := value[string](t, s, `SELECT string_agg((to_jsonb(g) - 'updated_at')::text, ' ' ORDER BY id) FROM gen_durable g`)
+	ids := claimedIDs(claim(t, s, alice, 3))
+	exec(t, s, `UPDATE gen_durable SET concurrency_shard = 1`)
+	if err := s.Release(ctx, bob, ids); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, s, Executing, ids...)
+	letGo := held(t, s, ids[1])
+	if err := s.Release(ctx, alice, ids); !errors.Is(err, ErrNotReleased) {
+		t.Errorf("releasing a row that is held: %v", err)
+	}
+	wantStatus(t, s, Runnable, ids[0], ids[2])
+	letGo()
+	if err := s.Release(ctx, alice, ids); err != nil {
+		t.Fatal(err)
+	}
+	after := value[string](t, s, `SELECT string_agg((to_jsonb(g) - 'updated_at')::text, ' ' ORDER BY id) FROM gen_durable g`)
+	if after != before {
+		t.Errorf("the rows are\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+// TestReaper counts attempts, and crashes of one step in a row; clears shards (trap 13); passes by locked rows.
+func TestReaper(t *testing.T) {
+	s := open(t)
+	c := s.NewCommitter("reaper")
+	id := put(t, s, 1)[0]
+	for n := 1; n <= 3; n++ {
+		row := claimOne(t, s, alice)
+		if row.Crashes != n-1 || row.Attempt != n-1 {
+			t.Errorf("after %d crashes the claim shows %+v", n-1, row)
+		}
+		exec(t, s, `UPDATE gen_durable SET concurrency_shard = 1`)
+		if r := reap(t, s); r.Rows != 1 || !slices.Equal(r.Queues, []string{"default"}) {
+			t.Errorf("reaped %+v", r)
+		}
+		if value[bool](t, s, `SELECT concurrency_shard IS NOT NULL FROM gen_durable`) {
+			t.Error("the shard was not cleared")
+		}
+	}
+	exec(t, s, `UPDATE gen_durable SET step = 'other'`)
+	if row := claimOne(t, s, alice); row.Crashes != 0 {
+		t.Errorf("crashes of another step count: %+v", row)
+	}
+	reap(t, s)
+	row := claimOne(t, s, alice)
+	if row.Crashes != 1 || row.Attempt != 4 {
+		t.Errorf("the claim shows %+v", row)
+	}
+	commitAll(t, c, outcome(row, alice, KindRetry))
+	if in := get(t, s, id); in.Crashes != 0 || in.Attempt != 5 {
+		t.Errorf("after a committed outcome the row is %+v", in)
+	}
+	claimOne(t, s, alice)
+	letGo := held(t, s, id)
+	expireHeld := func() (int, error) {
+		r, err := s.ReapLeases(testContext(t), 10)
+		return r.Rows, err
+	}
+	if n, err := expireHeld(); n != 0 || err != nil {
+		t.Errorf("reaped %d live rows, %v", n, err)
+	}
+	letGo()
+	if r := reap(t, s); r.Rows != 1 {
+		t.Errorf("reaped %+v", r)
+	}
+}
+
+// TestDeadlines: a timeout is a wake; limits and queues are told.
+func TestDeadlines(t *testing.T) {
+	s := open(t)
+	ctx := testContext(t)
+	put(t, s, 3)
+	rows := claim(t, s, alice, 3)
+	var parks []Outcome
+	for i, row := range rows {
+		o := outcome(row, alice, KindAwait)
+		o.Timeout = time.Duration(i+1) * time.Hour
+		parks = append(parks, o)
+	}
+	commitAll(t, s.NewCommitter("deadlines"), parks...)
+	if r, err := s.WakeDeadlines(ctx, 10); err != nil || r.Rows != 0 {
+		t.Errorf("woken too early: %+v, %v", r, err)
+	}
+	exec(t, s, `UPDATE gen_durable SET await_deadline = await_deadline - interval '150 min'`)
+	for _, want := range []int{1, 1, 0} {
+		if r, err := s.WakeDeadlines(ctx, 1); err != nil || r.Rows != want {
+			t.Errorf("woken %+v, %v; expected %d", r, err, want)
+		}
+	}
+	wantStatus(t, s, Runnable, rows[0].ID, rows[1].ID)
+	wantStatus(t, s, AwaitingSignal, rows[2].ID)
+	if in := get(t, s, rows[0].ID); in.Attempt != 0 || in.AwaitDeadline != nil || !slices.Equal(in.Awaits, []string{"go"}) {
+		t.Errorf("the woken row is %+v", in)
+	}
+}
+
+// TestSweepsRunSideBySide: two at once share the work and never wait for each other (trap 2).
+func TestSweepsShareTheWork(t *testing.T) {
+	s := open(t)
+	put(t, s, 20)
+	ids := claimedIDs(claim(t, s, alice, 20))
+	expire(t, s)
+	held(t, s, ids[3], ids[11])
+	r, err := s.ReapLeases(testContext(t), 100)
+	if err != nil || r.Rows != 18 {
+		t.Errorf("reaped %+v, %v", r, err)
+	}
+}
