@@ -333,3 +333,20 @@ func TestDrainOnPostgres(t *testing.T) {
 		t.Errorf("%d of 30 rows are runnable as before", untouched)
 	}
 }
+
+// TestAKeyDrainsWithoutPolls: the rows of one concurrency key run one after the other, each as soon as the one
+// before it has ended.
+func TestAKeyDrainsWithoutPolls(t *testing.T) {
+	var running, ran atomic.Int64
+	job := fsm.NewJob("job", func(_ context.Context, j *fsm.JobCall[args]) (int, error) {
+		if running.Add(1) > 1 {
+			t.Error("two rows of one key run at once")
+		}
+		defer running.Add(-1)
+		return int(ran.Add(1)), nil
+	}, fsm.ConcurrencyKey("one"))
+	e := start(t, func(c *scheduler.Config) { c.PollBusy, c.PollIdle = time.Hour, time.Hour }, job)
+	e.insert(many(200, func(i int) fsm.Instance { return job.New(args{i}) })...)
+	e.until("all are done", func() bool { return e.count(pg.Done) == 200 })
+	t.Logf("%d claims, %d of them empty", e.counts.Claims.Load(), e.counts.EmptyClaims.Load())
+}

@@ -27,6 +27,7 @@ func (q *queue) Receive(ctx actor.Context) {
 		q.start(ctx)
 	case *actor.Stopping:
 		q.life.end()
+		q.life.goroutines.close()
 	case actors.Drain:
 		// Kept here as well: the scheduler that takes the message may fail before it has acted on it.
 		q.life.drain(m, time.Now())
@@ -40,6 +41,7 @@ func (q *queue) Receive(ctx actor.Context) {
 
 func (q *queue) start(ctx actor.Context) {
 	spawn := func(name string, producer func() actor.Actor, opts ...actor.PropsOption) *actor.PID {
+		opts = append(opts, actor.WithDispatcher(&q.life.goroutines))
 		pid, err := ctx.SpawnNamed(actors.NewProps(q.cfg.Logger, q.cfg.Counters, producer, opts...), name)
 		if err != nil {
 			panic(fmt.Errorf("gendurable: queue %q: start its %s: %w", q.cfg.Queue, name, err))
@@ -64,6 +66,8 @@ type life struct {
 	// would leave open what it did.
 	ctx context.Context
 	end context.CancelFunc
+
+	goroutines goroutines
 
 	schedulers atomic.Int64 // incarnations so far
 	steps      atomic.Int64

@@ -93,8 +93,9 @@ type (
 func newSteps(cfg *Config, life *life, scheduler *actor.PID) *steps {
 	return &steps{
 		cfg: cfg, life: life, scheduler: scheduler,
-		props: actors.NewProps(cfg.Logger, cfg.Counters, func() actor.Actor { return &step{cfg: cfg, life: life} }),
-		runs:  map[int64]*run{}, workers: map[string]*worker{},
+		props: actors.NewProps(cfg.Logger, cfg.Counters, func() actor.Actor { return &step{cfg: cfg, life: life} },
+			actor.WithDispatcher(&life.goroutines)),
+		runs: map[int64]*run{}, workers: map[string]*worker{},
 	}
 }
 
@@ -253,6 +254,7 @@ func (s *steps) sweep(ctx actor.Context) {
 		n++
 	}
 	s.idle = slices.Delete(s.idle, 0, n)
+	s.life.goroutines.trim()
 	if len(s.idle) > 0 {
 		s.armSweep(ctx)
 	}
