@@ -125,6 +125,7 @@ func (s *side) pick(now time.Time) (together []*entry, single *entry, next time.
 		s.running = false
 		return nil, nil, next, false
 	}
+	bytes := 0
 	for _, e := range s.entries {
 		switch {
 		case e.due.After(now):
@@ -132,7 +133,8 @@ func (s *side) pick(now time.Time) (together []*entry, single *entry, next time.
 				next = e.due
 			}
 		case !e.alone:
-			if len(together) < s.w.MaxBatch {
+			bytes += weigh(&e.outcome)
+			if len(together) < s.w.MaxBatch && (bytes <= s.w.MaxBytes || len(together) == 0) {
 				together = append(together, e)
 			}
 		case single == nil || e.due.Before(single.due):
