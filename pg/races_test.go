@@ -64,10 +64,10 @@ func TestSignalAndPark(t *testing.T) {
 		flusher resumes
 	`)
 	wantStatus(t, s, Runnable, rows[0].ID)
-	// The park comes first and is held open by the row after it.
+	// The park comes first and is held open by the next row, which has the lower id.
 	interleave(t, s, map[string]move{
-		"hold":   locking(rows[2].ID),
-		"signal": signalling(rows[1].ID),
+		"hold":   locking(rows[1].ID),
+		"signal": signalling(rows[2].ID),
 		"park":   flushing(t, s, "two", Committed, outcome(rows[1], alice, KindAwait), outcome(rows[2], alice, KindAwait)),
 	}, `
 		host    begin
@@ -78,8 +78,8 @@ func TestSignalAndPark(t *testing.T) {
 		flusher resumes
 		caller  resumes
 	`)
-	wantStatus(t, s, Runnable, rows[1].ID)
-	wantStatus(t, s, AwaitingSignal, rows[2].ID)
+	wantStatus(t, s, Runnable, rows[2].ID)
+	wantStatus(t, s, AwaitingSignal, rows[1].ID)
 }
 
 // TestSignalMeetsTheLastStep: the inbox of a row that ends goes with it even if its first signal came in between.
