@@ -28,6 +28,8 @@ func (q *queue) Receive(ctx actor.Context) {
 	case *actor.Stopping:
 		q.life.end()
 		q.life.goroutines.close()
+	case *actor.Stopped:
+		q.life.over() // whoever waits for a drain waits for nothing more
 	case actors.Drain:
 		// Kept here as well: the scheduler that takes the message may fail before it has acted on it.
 		q.life.drain(m, time.Now())

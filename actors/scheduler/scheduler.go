@@ -121,9 +121,6 @@ func (s *scheduler) on(e core.Event) {
 
 // tell sends the steps actor its part.
 func (s *scheduler) tell(fx *core.Effects) {
-	if fx.AskRunning {
-		s.root.Send(s.steps, actors.ListRunning{})
-	}
 	for _, c := range fx.Cancel {
 		s.root.Send(s.steps, actors.CancelStep{ID: c.ID, Cause: c.Cause})
 	}
@@ -132,6 +129,9 @@ func (s *scheduler) tell(fx *core.Effects) {
 	}
 	for _, row := range fx.Start {
 		s.root.Send(s.steps, actors.RunStep{Claimed: row, Spec: s.cfg.Specs(row.Machine, row.Version)})
+	}
+	if fx.AskRunning {
+		s.root.Send(s.steps, actors.ListRunning{})
 	}
 }
 

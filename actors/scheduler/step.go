@@ -24,6 +24,8 @@ type step struct {
 	cfg  *Config
 	life *life
 	ctx  actor.Context // of the message in hand
+	// reply is the channel for the next answer of a flusher; nil = the last one may still be answered.
+	reply chan actors.Committed
 }
 
 func (s *step) Receive(ctx actor.Context) {
@@ -138,27 +140,30 @@ func (s *step) commit(r *run, refused func(error) actors.StepEnded, e *fsm.Encod
 // fsm.ErrLeaseLost or actors.ErrStopped.
 func (s *step) submit(r *run, o pg.Outcome) (pg.Verdict, error) {
 	for {
-		reply := make(chan actors.Committed, 1)
 		select {
 		case <-r.gone:
 			return pg.Verdict{}, r.why()
 		default:
 		}
+		reply := s.reply
+		if reply == nil {
+			reply = make(chan actors.Committed, 1)
+		}
+		s.reply = nil
 		s.ctx.Send(s.flusher(r.row), actors.Commit{Outcome: o, Queue: r.row.Queue, Gone: r.gone, Reply: reply})
+		var answer actors.Committed
 		select {
-		case answer := <-reply:
-			if !errors.Is(answer.Err, actors.ErrRestarting) {
-				return answer.Verdict, answer.Err
-			}
+		case answer = <-reply:
 		case <-r.gone:
 			select {
-			case answer := <-reply: // known after all
-				if !errors.Is(answer.Err, actors.ErrRestarting) {
-					return answer.Verdict, answer.Err
-				}
+			case answer = <-reply: // known after all
 			default:
+				return pg.Verdict{}, r.why()
 			}
-			return pg.Verdict{}, r.why()
+		}
+		s.reply = reply
+		if !errors.Is(answer.Err, actors.ErrRestarting) {
+			return answer.Verdict, answer.Err
 		}
 	}
 }

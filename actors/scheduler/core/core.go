@@ -74,6 +74,7 @@ type held struct {
 	id  int64
 	// seq orders rows and requests: an answer to a request says nothing of a row that was taken up after it.
 	seq       uint64
+	started   uint64    // the same for its start; 0 = it was not started by this core
 	since     time.Time // when it was claimed
 	locked    bool      // the last beat found the row locked
 	cancelled bool      // its context was cancelled with fsm.ErrCancelled
@@ -130,7 +131,7 @@ func New(cfg Config, resumed bool, now time.Time) *Core {
 	return c
 }
 
-// Running and Buffered are how many rows hold a slot, and how many wait for one.
+// Running is the number of rows that hold a slot.
 func (c *Core) Running() int { return len(c.running) }
 
 // Buffered is the number of claimed rows that wait for a slot.
@@ -214,6 +215,7 @@ func (c *Core) startRows() {
 		c.buffer[0] = nil
 		c.buffer = c.buffer[1:]
 		delete(c.buffered, h.id)
+		h.started = c.nextSeq()
 		c.running[h.id] = h
 		c.fx.Start = append(c.fx.Start, h.row)
 	}
@@ -325,7 +327,7 @@ func (c *Core) onRunning(e Running, now time.Time) {
 		}
 	}
 	for id, h := range c.running {
-		if !runs[id] && h.seq < c.asked {
+		if !runs[id] && h.started < c.asked {
 			c.onEnded(Ended{actors.StepEnded{ID: id, End: actors.EndAbandoned}}, now)
 		}
 	}

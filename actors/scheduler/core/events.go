@@ -80,14 +80,15 @@ func (Drain) event()           {}
 
 // Effects is the work that an event asks for. Everything in it is to be carried out in the order of the fields.
 type Effects struct {
-	// AskRunning asks for a Running event.
-	AskRunning bool
 	// Cancel cancels the contexts of running rows.
 	Cancel []Cancel
 	// Abandon stops waiting for these running rows; each answers with an Ended.
 	Abandon []int64
 	// Start runs these rows.
 	Start []*pg.Claimed
+	// AskRunning asks for a Running event. The question follows the starts, and what ends after the answer was
+	// given is reported after the answer.
+	AskRunning bool
 	// Release gives these rows back untouched; one ReleaseResult answers for all of them.
 	Release []int64
 	// Beat extends the leases of these ids; one BeatResult answers.

@@ -37,6 +37,7 @@ type world struct {
 	unheld   bool
 	held     map[int64]bool
 	asked    bool
+	list     []int64 // what was started before the question; the answer is what of it still runs
 	drained  bool
 	draining bool
 }
@@ -92,7 +93,7 @@ func (w *world) on(e Event) {
 		w.claim = fx.Claim
 	}
 	if fx.AskRunning {
-		w.asked = true
+		w.asked, w.list = true, slices.Sorted(maps.Keys(w.runs))
 	}
 	w.drained = w.drained || fx.Drained
 }
@@ -159,7 +160,9 @@ func (w *world) endRun(t *rapid.T) {
 		}).Draw(t, "end")
 		switch end.End {
 		case actors.EndCommitted, actors.EndStale:
-			w.disown(id)
+			if h := w.core.running[id]; h == nil || !h.lost { // a lost one was disowned when it was lost
+				w.disown(id)
+			}
 		case actors.EndVanished, actors.EndAbandoned:
 			w.left[id] = true
 		}
@@ -236,7 +239,13 @@ func (w *world) answerExtend() {
 func (w *world) answerRunning() {
 	if w.asked {
 		w.asked = false
-		w.on(Running{IDs: slices.Sorted(maps.Keys(w.runs))})
+		var ids []int64
+		for _, id := range w.list {
+			if _, running := w.runs[id]; running {
+				ids = append(ids, id)
+			}
+		}
+		w.on(Running{IDs: ids})
 	}
 }
 
@@ -294,6 +303,8 @@ func TestNoRowIsLost(t *testing.T) {
 			Concurrency: w.slots,
 			Knows:       func(s pg.StepRef) bool { return s.Machine != "strange" },
 		}, rapid.Bool().Draw(t, "resumed"), w.now)
+		// As if it had been busy before: rows are claimed ahead.
+		w.core.demand.perSecond, w.core.demand.lastEnd = rapid.SampledFrom([]float64{0, 300, 3000}).Draw(t, "rate"), w.now
 		w.on(Tick{})
 		t.Repeat(map[string]func(*rapid.T){
 			"claim answers":   w.answerClaim,
@@ -309,8 +320,18 @@ func TestNoRowIsLost(t *testing.T) {
 			"extend answers": func(*rapid.T) { w.answerExtend() },
 			"unheld answers": func(t *rapid.T) { w.answerUnheld(rapid.Bool().Draw(t, "fails")) },
 			"steps answer":   func(*rapid.T) { w.answerRunning() },
-			"poke":           func(*rapid.T) { w.on(Poked{}) },
-			"poke later":     func(*rapid.T) { w.on(Poked{In: 30 * time.Millisecond}) },
+			"steps restart": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
+					return
+				}
+				for id := range w.runs {
+					w.left[id] = true
+				}
+				clear(w.runs)
+				w.on(StepsRestarted{})
+			},
+			"poke":       func(*rapid.T) { w.on(Poked{}) },
+			"poke later": func(*rapid.T) { w.on(Poked{In: 30 * time.Millisecond}) },
 			"cancel": func(t *rapid.T) {
 				w.on(CancelRequested{ID: rapid.Int64Range(1, w.nextID+1).Draw(t, "id"), Reason: "r"})
 			},

@@ -338,9 +338,6 @@ func (p *player) on(e Event, prefix string) {
 func describe(fx *Effects) []string {
 	var l []string
 	say := func(format string, args ...any) { l = append(l, fmt.Sprintf(format, args...)) }
-	if fx.AskRunning {
-		say("ask what runs")
-	}
 	slices.SortFunc(fx.Cancel, func(a, b Cancel) int { return int(a.ID - b.ID) })
 	for _, c := range fx.Cancel {
 		say("cancel %d: %v", c.ID, strings.SplitN(c.Cause.Error(), ";", 2)[0])
@@ -354,6 +351,9 @@ func describe(fx *Effects) []string {
 			ids[i] = r.ID
 		}
 		say("start %s", ranges(ids))
+	}
+	if fx.AskRunning {
+		say("ask what runs")
 	}
 	if len(fx.Release) > 0 {
 		say("release %s", ranges(fx.Release))
