@@ -193,7 +193,8 @@ func TestDefinitionGrowsUntilUsed(t *testing.T) {
 	m := New[order]("m").Step("a", stub[order])
 	before := m.Spec()
 	m.Step("b", stub[order])
-	if before.HasStep("b") || !m.Spec().HasStep("b") || m.Spec() != m.Spec() {
+	after, again := m.Spec(), m.Spec()
+	if before.HasStep("b") || !after.HasStep("b") || after != again {
 		t.Error("a spec changed, or was not renewed")
 	}
 	var wg sync.WaitGroup

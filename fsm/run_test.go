@@ -43,10 +43,9 @@ func TestErrorsGoToTheHandler(t *testing.T) {
 		"panic(err)": {func(context.Context, *Call[order]) (Outcome, error) { panic(boom) }, "panic: boom"},
 		"panic(nil)": {func(context.Context, *Call[order]) (Outcome, error) { panic(nil) }, "panic called with nil argument"},
 		"runtime error": {func(context.Context, *Call[order]) (Outcome, error) {
-			var m map[string]int
-			m["x"] = 1
-			return nil, nil
-		}, "nil map"},
+			var none []int
+			return Next(fmt.Sprint(none[len(none)])), nil
+		}, "index out of range"},
 		"hostile error": {func(context.Context, *Call[order]) (Outcome, error) { return nil, (*nilError)(nil) }, "Error method panicked"},
 	} {
 		t.Run(name, func(t *testing.T) {

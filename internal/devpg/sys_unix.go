@@ -52,7 +52,7 @@ func serverAccount(data string) (*account, error) {
 			return &account{name: name, uid: uid, gid: gid}, nil
 		}
 	}
-	return nil, errors.New("Postgres refuses to run as root and there is no user postgres or nobody; create one with: useradd --system postgres")
+	return nil, errors.New("root cannot run Postgres, and there is no user postgres or nobody; create one with: useradd --system postgres")
 }
 
 // apply makes cmd run as the account, in a process group of its own so that a Ctrl-C at the terminal

@@ -31,8 +31,7 @@ const stopPatience = 30 * time.Second
 const usage = `usage:
   devpg run [-bin DIR] [-durable] -- command arguments...
   devpg serve [-bin DIR] [-durable] [-dir DIR]
-  devpg fetch [-version 17] [-dir DIR]
-`
+  devpg fetch [-version 17] [-dir DIR]`
 
 func main() {
 	code, err := dispatch(os.Args[1:])
@@ -52,7 +51,7 @@ func dispatch(args []string) (int, error) {
 		o := serverFlags(flags)
 		_ = flags.Parse(args[1:])
 		if flags.NArg() == 0 {
-			return 2, errors.New("devpg run: name the command to run after --")
+			return 2, errors.New("devpg run: no command is named after --")
 		}
 		return run(*o, flags.Args())
 	case "serve":
