@@ -38,6 +38,8 @@ type table struct {
 	down     error // what every call answers
 	// loseAnswer makes the next claim fail after it has claimed.
 	loseAnswer bool
+	// answers, when set before the queue starts, holds back each claim with rows until it gives a value.
+	answers chan struct{}
 }
 
 type entry struct {
@@ -84,6 +86,14 @@ func (t *table) giveBack(id int64, e *entry) {
 }
 
 func (t *table) Claim(_ context.Context, r pg.ClaimRequest) ([]pg.Claimed, error) {
+	rows, err := t.claim(r)
+	if len(rows) > 0 && t.answers != nil {
+		<-t.answers
+	}
+	return rows, err
+}
+
+func (t *table) claim(r pg.ClaimRequest) ([]pg.Claimed, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.down != nil {
