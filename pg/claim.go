@@ -68,7 +68,7 @@ func readClaimed(rows pgx.Rows, queue string, limit int) ([]Claimed, error) {
 	var parent *int64
 	row := Claimed{Queue: queue}
 	into := []any{&row.ID, &shared.machine, &row.Version, &shared.step, &row.State, &row.Attempt, &row.Awaits, &row.Priority,
-		&row.EligibleAt, &key, &row.ConcurrencyShard, &rate, &row.Weight, &correlation, &parent, &row.Crashes,
+		&row.EligibleAt, &key, &row.ConcurrencyShard, &rate, &row.Weight, &correlation, &parent, &row.Claim, &row.Crashes,
 		&row.CancelReason, &row.HasInbox, &row.HasChildren}
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		row.Machine, row.Step = shared.machine.text, shared.step.text

@@ -86,14 +86,14 @@ func (c *Committer) distinct(ctx context.Context, outcomes []Outcome, verdicts [
 			repeated = append(repeated, e)
 		}
 	}
-	owners := map[int64]string{}
-	if err := c.owned(ctx, repeated, func(id int64, worker string, _ *string) { owners[id] = worker }); err != nil {
+	owners := map[int64]owner{}
+	if err := c.owned(ctx, repeated, func(o owner) { owners[o.id] = o }); err != nil {
 		return nil, err
 	}
 	alive := batch[:0]
 	for _, e := range batch {
-		if owner, owned := owners[e.ID]; times[e.ID] > 1 {
-			if !owned || owner != e.Worker {
+		if times[e.ID] > 1 {
+			if !owners[e.ID].is(e) {
 				verdicts[e.index] = Verdict{ID: e.ID, Fate: Stale}
 				continue
 			}
@@ -235,9 +235,9 @@ func (c *Committer) assume(ctx context.Context, f *flush) error {
 
 // lookBack finds the queues to poke, and the outcomes that a cancel request kept out.
 func (c *Committer) lookBack(ctx context.Context, f *flush, ids []int64) error {
-	err := c.owned(ctx, f.entries, func(id int64, _ string, reason *string) {
+	err := c.owned(ctx, f.entries, func(o owner) {
 		for _, e := range f.entries {
-			if e.ID == id && reason != nil {
+			if o.is(e) && o.reason != nil {
 				e.committed = false
 			}
 		}
@@ -266,17 +266,13 @@ func (c *Committer) endCancelled(ctx context.Context, f *flush) {
 	if len(refused) == 0 {
 		return
 	}
-	reasons := map[int64]string{}
-	err := c.owned(ctx, refused, func(id int64, _ string, reason *string) {
-		if reason != nil {
-			reasons[id] = *reason
-		}
-	})
+	owners := map[int64]owner{}
+	err := c.owned(ctx, refused, func(o owner) { owners[o.id] = o })
 	var ends []*entry
 	for _, e := range refused {
-		if reason, ok := reasons[e.ID]; ok {
+		if o := owners[e.ID]; o.is(e) && o.reason != nil {
 			ends = append(ends, &entry{Outcome: &Outcome{
-				ID: e.ID, Worker: e.Worker, Kind: KindFailed, Error: reason, ParentID: e.ParentID, HasInbox: true,
+				ID: e.ID, Worker: e.Worker, Claim: e.Claim, Kind: KindFailed, Error: *o.reason, ParentID: e.ParentID, HasInbox: true,
 			}})
 		}
 	}
@@ -296,18 +292,29 @@ func (c *Committer) endCancelled(ctx context.Context, f *flush) {
 	maps.Copy(f.woken, cancels.woken)
 }
 
-// owned calls fn for the rows that still belong to their workers, with the reason of a requested cancel or nil.
-func (c *Committer) owned(ctx context.Context, of entries, fn func(id int64, worker string, reason *string)) error {
+// owner is who owns a row now, as far as it is one of those asked about.
+type owner struct {
+	id     int64
+	worker string
+	claim  int
+	reason *string // of a requested cancel, or nil
+}
+
+// is reports whether the outcome is the owner's.
+func (o owner) is(e *entry) bool {
+	return o.id == e.ID && o.worker == e.Worker && (e.Claim == 0 || o.claim == e.Claim)
+}
+
+// owned calls fn for the rows that still belong to their workers.
+func (c *Committer) owned(ctx context.Context, of entries, fn func(owner owner)) error {
 	return onFreshPlan(ctx, c.store.pool, func(db DB) error {
 		rows, err := db.Query(ctx, c.store.sql("flush_missing"), of.ids(), of.workers())
 		if err != nil {
 			return err
 		}
-		var id int64
-		var worker string
-		var reason *string
-		_, err = pgx.ForEachRow(rows, []any{&id, &worker, &reason}, func() error {
-			fn(id, worker, reason)
+		var o owner
+		_, err = pgx.ForEachRow(rows, []any{&o.id, &o.worker, &o.claim, &o.reason}, func() error {
+			fn(o)
 			return nil
 		})
 		return err

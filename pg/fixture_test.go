@@ -57,7 +57,7 @@ func claimOne(t testing.TB, s *Store, worker string) Claimed {
 
 // outcome starts an outcome of a claimed row.
 func outcome(c Claimed, worker string, kind Kind) Outcome {
-	o := Outcome{ID: c.ID, Worker: worker, Kind: kind, ParentID: c.ParentID, HasInbox: c.HasInbox}
+	o := Outcome{ID: c.ID, Worker: worker, Claim: c.Claim, Kind: kind, ParentID: c.ParentID, HasInbox: c.HasInbox}
 	if kind < KindDone {
 		o.Step, o.State = "b", []byte(`{"n": 1}`)
 	}

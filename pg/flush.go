@@ -75,7 +75,7 @@ func (f *flush) queueLock(b *pgx.Batch) {
 	}
 	all := make(entries, len(f.entries))
 	copy(all, f.entries)
-	b.Queue(f.store.sql("flush_lock"), all.ids(), all.workers())
+	b.Queue(f.store.sql("flush_lock"), all.ids(), all.workers(), all.claims())
 }
 
 func (f *flush) queueNext(b *pgx.Batch) {
@@ -92,7 +92,7 @@ func (f *flush) queueNext(b *pgx.Batch) {
 		limits[i], weights[i] = e.RateLimit, weight(e.Weight)
 		keys[i], newKeys[i] = int16(e.Key), e.NewKey
 	}
-	b.Queue(f.store.sql("flush_next"), of.ids(), of.workers(), steps, states, delays, limits, weights, keys, newKeys).
+	b.Queue(f.store.sql("flush_next"), of.ids(), of.workers(), steps, states, delays, limits, weights, keys, newKeys, of.claims()).
 		Query(f.requeued(of))
 }
 
@@ -106,7 +106,7 @@ func (f *flush) queueRetry(b *pgx.Batch) {
 	for i, e := range of {
 		states[i], delays[i], counted[i], errs[i] = e.State, micros(e.Delay), !e.Uncounted, e.Error
 	}
-	b.Queue(f.store.sql("flush_retry"), of.ids(), of.workers(), states, delays, counted, errs).Query(f.requeued(of))
+	b.Queue(f.store.sql("flush_retry"), of.ids(), of.workers(), states, delays, counted, errs, of.claims()).Query(f.requeued(of))
 }
 
 func (f *flush) queueAwait(b *pgx.Batch) {
@@ -121,7 +121,7 @@ func (f *flush) queueAwait(b *pgx.Batch) {
 		steps[i], states[i], awaits[i], timeouts[i] = e.Step, e.State, nameArray(e.Awaits), e.Timeout
 		handed[i] = idArray(e.Handed)
 	}
-	b.Queue(f.store.sql("flush_await"), of.ids(), of.workers(), steps, states, awaits, timeouts).
+	b.Queue(f.store.sql("flush_await"), of.ids(), of.workers(), steps, states, awaits, timeouts, of.claims()).
 		Query(f.parked(of, AwaitingSignal))
 	b.Queue(f.store.sql("flush_recheck"), of.ids(), handed).Query(f.requeued(of))
 }
@@ -135,7 +135,7 @@ func (f *flush) queueChildren(b *pgx.Batch) {
 	for i, e := range of {
 		steps[i], states[i] = e.Step, e.State
 	}
-	b.Queue(f.store.sql("flush_children"), of.ids(), of.workers(), steps, states).Query(f.parked(of, AwaitingChildren))
+	b.Queue(f.store.sql("flush_children"), of.ids(), of.workers(), steps, states, of.claims()).Query(f.parked(of, AwaitingChildren))
 	b.Queue(f.store.sql("flush_spawn"), append([]any{of.ids(), f.store.interoperable}, of.offspring()...)...).
 		Query(f.spawned(of))
 }
@@ -155,7 +155,7 @@ func (f *flush) queueEnd(b *pgx.Batch) {
 			results[i] = e.Result
 		}
 	}
-	b.Queue(f.store.sql("flush_end"), of.ids(), of.workers(), failed, results, errs, known).Query(f.ended(of))
+	b.Queue(f.store.sql("flush_end"), of.ids(), of.workers(), failed, results, errs, known, of.claims()).Query(f.ended(of))
 }
 
 // queueConsume deletes what the steps that made progress were handed.
@@ -322,6 +322,15 @@ func (of entries) workers() []string {
 		return workers[:1]
 	}
 	return workers
+}
+
+// claims returns the numbers of the claims; those that are not known stay null.
+func (of entries) claims() numbers {
+	claims := make(numbers, len(of))
+	for i, e := range of {
+		claims[i] = int32(e.Claim)
+	}
+	return claims
 }
 
 // offspring returns the arrays of all children, as flush_spawn takes them from $3 on.

@@ -46,6 +46,18 @@ func (a times) Index(i int) any {
 	return a[i]
 }
 
+// numbers is an int[] in which zero stands for NULL.
+type numbers []int32
+
+func (a numbers) Dimensions() []pgtype.ArrayDimension { return flat(len(a)) }
+func (a numbers) IndexType() any                      { return int32(0) }
+func (a numbers) Index(i int) any {
+	if a[i] == 0 {
+		return nil
+	}
+	return a[i]
+}
+
 // spans is a bigint[] of microseconds in which zero stands for NULL.
 type spans []time.Duration
 

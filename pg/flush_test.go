@@ -199,6 +199,30 @@ func TestOneRowInOneBatchTwice(t *testing.T) {
 	}
 }
 
+// TestOwnRowClaimedAgain: a worker that lost its row and got the same row back must not commit what it had made of the first
+// claim, alone or beside the outcome of the second.
+func TestOwnRowClaimedAgain(t *testing.T) {
+	s := open(t)
+	c := s.NewCommitter("again")
+	put(t, s, 1)
+	first := claimOne(t, s, alice)
+	handed := signal(t, s, first.ID, "go")
+	reap(t, s)
+	commitAll(t, c, outcome(claimOne(t, s, bob), bob, KindNext)) // elsewhere it goes on
+	second := claimOne(t, s, alice)
+	for _, o := range everyKind(first, alice, []int64{handed}) {
+		before := snapshot(t, s)
+		if v := flushAll(t, c, o).Verdicts[0]; v.Fate != Stale || snapshot(t, s) != before {
+			t.Errorf("kind %d of the first claim: %+v", o.Kind, v)
+		}
+	}
+	f := flushAll(t, c, outcome(first, alice, KindNext), outcome(second, alice, KindDone))
+	if f.Verdicts[0].Fate != Stale || f.Verdicts[1].Fate != Committed {
+		t.Errorf("the verdicts are %+v", f.Verdicts)
+	}
+	wantStatus(t, s, Done, first.ID)
+}
+
 // TestAwaitRecheck: an await wakes at once for a signal that is there and was not handed, and only for that (trap 7).
 func TestAwaitRecheck(t *testing.T) {
 	s := open(t)

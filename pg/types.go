@@ -109,6 +109,8 @@ type Claimed struct {
 	Weight           float64
 	CorrelationKey   string
 	ParentID         int64 // 0 = none
+	// Claim numbers the claims of this row; its outcome carries the number back. Positive.
+	Claim int
 	// Crashes counts how often in a row this very step took its worker down.
 	Crashes int
 	// CancelReason is non-nil when a cancel was requested: the row must be ended, not run.
@@ -188,6 +190,9 @@ type Outcome struct {
 	Handed    []int64       // consumed by KindNext and KindChildren, ignored by the recheck of KindAwait
 	Children  []Insertion   // KindChildren
 
+	// Claim is the number of the claim that the outcome belongs to: a worker that lost its row and got it back must not
+	// commit what it had made of the first claim. 0 = any claim of Worker.
+	Claim int
 	// What the claim said of the row; it selects the riders.
 	ParentID int64
 	HasInbox bool

@@ -5,6 +5,7 @@
 -- +goose Up
 -- +goose StatementBegin
 ALTER TABLE public.gen_durable
+    ADD COLUMN IF NOT EXISTS claims           integer NOT NULL DEFAULT 0,
     ADD COLUMN IF NOT EXISTS crashes          integer NOT NULL DEFAULT 0,
     ADD COLUMN IF NOT EXISTS crash_step       text,
     ADD COLUMN IF NOT EXISTS cancel_requested text,
@@ -72,6 +73,7 @@ ALTER TABLE IF EXISTS public.signals RESET (autovacuum_vacuum_scale_factor, auto
 ALTER TABLE IF EXISTS public.gen_durable RESET (fillfactor, autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold,
     autovacuum_vacuum_insert_scale_factor, autovacuum_vacuum_cost_delay, autovacuum_analyze_scale_factor);
 ALTER TABLE IF EXISTS public.gen_durable
+    DROP COLUMN IF EXISTS claims,
     DROP COLUMN IF EXISTS crashes,
     DROP COLUMN IF EXISTS crash_step,
     DROP COLUMN IF EXISTS cancel_requested,

@@ -33,9 +33,9 @@ WITH candidate AS MATERIALIZED (
       ORDER BY c.concurrency_key, c.priority, c.eligible_at, c.id)
 )
 UPDATE public.gen_durable g
-   SET status = 'executing', locked_by = $2, lease_expires_at = now() + $3::bigint * interval '1 microsecond',
+   SET status = 'executing', claims = CASE WHEN g.claims < 2147483647 THEN g.claims + 1 ELSE 1 END, locked_by = $2, lease_expires_at = now() + $3::bigint * interval '1 microsecond',
        updated_at = now()
  WHERE g.id = ANY (ARRAY(SELECT c.id FROM chosen c))
 RETURNING g.id, g.fsm, g.fsm_version, g.step, g.state, g.attempt, g.awaits, g.priority, g.eligible_at, g.concurrency_key,
-          g.concurrency_shard, g.rate_limit, g.weight, g.correlation_key, g.parent_id,
+          g.concurrency_shard, g.rate_limit, g.weight, g.correlation_key, g.parent_id, g.claims,
           CASE WHEN g.crash_step = g.step THEN g.crashes ELSE 0 END, g.cancel_requested, g.has_inbox, g.has_children

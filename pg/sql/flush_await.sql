@@ -1,16 +1,18 @@
 -- Commits the outcomes Await: parks the rows. flush_recheck must follow in the same transaction.
 -- $1 bigint[] ids, descending · $2 text[] worker · $3 text[] step · $4 text[] state, JSON
 -- $5 text[] the awaited names as the text form of a text[] · $6 bigint[] timeout in µs or null
+-- $7 int[] the number of the claim, null = any of the worker
 -- Returns the ids that were still owned. Guard and index as in flush_next.
 UPDATE public.gen_durable g
    SET status = 'awaiting_signal', step = u.step, state = u.state::jsonb, attempt = 0, awaits = u.awaits::text[],
        await_deadline = now() + u.timeout * interval '1 microsecond',
        rate_limit = NULL, weight = 1, concurrency_shard = NULL, locked_by = NULL, lease_expires_at = NULL,
        last_error = NULL, crashes = 0, crash_step = NULL, updated_at = now()
-  FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[])
-       AS u(id, worker, step, state, awaits, timeout)
+  FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::int[])
+       AS u(id, worker, step, state, awaits, timeout, claim)
  WHERE g.id = u.id
    AND g.locked_by = coalesce(u.worker, ($2::text[])[1])
+   AND (u.claim IS NULL OR g.claims = u.claim)
    AND coalesce(g.status, 'failed') = 'executing'
    AND g.cancel_requested IS NULL
 RETURNING g.id

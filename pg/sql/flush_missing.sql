@@ -1,7 +1,7 @@
 -- Tells who owns rows now. Of refused outcomes: of those still owned a cancel was requested, the others are stale.
 -- $1 bigint[] ids, $2 text[] worker
--- Returns the ids still owned, the owner, and the reason of the cancel, if any. Locks nothing. Index: gen_durable_pkey.
-SELECT g.id, g.locked_by, g.cancel_requested
+-- Returns the ids still owned, the owner, the number of its claim, and the reason of the cancel, if any. Locks nothing. Index: gen_durable_pkey.
+SELECT g.id, g.locked_by, g.claims, g.cancel_requested
   FROM unnest($1::bigint[], $2::text[]) AS u(id, worker)
   JOIN public.gen_durable g ON g.id = u.id
  WHERE g.locked_by = coalesce(u.worker, ($2::text[])[1])
