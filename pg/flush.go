@@ -369,7 +369,7 @@ func weight(w float64) float64 {
 	return w
 }
 
-// span is how long a failed attempt to settle or send is followed by a pause.
+// span is how long to pause after a failed try, a little longer each time.
 func span(attempt int) time.Duration {
 	return min(20*time.Millisecond<<min(attempt, 6), time.Second)
 }

@@ -269,7 +269,7 @@ func TestAwaitRecheck(t *testing.T) {
 	}
 }
 
-// TestLatePayloadOfAnInboxNobodyKnewOf: the first signal of a row arrives while it runs its last step.
+// TestInboxThatCameDuringTheLastStep: the first signal of a row arrives while it runs its last step.
 func TestInboxThatCameDuringTheLastStep(t *testing.T) {
 	s := open(t)
 	c := s.NewCommitter("late")

@@ -65,7 +65,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// TestReleaseLeavesNoTrace: released rows are as before, those of others are left alone, those held are reported.
+// TestRelease: released rows are as before, those of others are left alone, those held are reported.
 func TestRelease(t *testing.T) {
 	s := open(t)
 	ctx := testContext(t)
@@ -168,7 +168,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestSweepsRunSideBySide: two at once share the work and never wait for each other (trap 2).
+// TestSweepsShareTheWork: a sweep passes by the rows that somebody else holds, and never waits (trap 2).
 func TestSweepsShareTheWork(t *testing.T) {
 	s := open(t)
 	put(t, s, 20)
