@@ -105,7 +105,9 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, reason string) (Cancellati
 	if err != nil {
 		return "", err
 	}
-	reason = fsm.CleanError(reason)
+	if reason = fsm.CleanError(reason); reason == "" {
+		reason = "no reason given"
+	}
 	var r pg.CancelResult
 	if key != "" {
 		r, err = c.store.CancelByKey(ctx, c.pool, key, reason)

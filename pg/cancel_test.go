@@ -32,7 +32,7 @@ func TestCancelEndsWhatIsNotExecuting(t *testing.T) {
 			t.Errorf("from %s: %+v", from, r)
 		}
 		got := get(t, s, id)
-		if got.Status != Failed || got.LastError != "changed my mind" || got.CancelReason != nil || got.Awaits != nil || got.AwaitDeadline != nil {
+		if got.Status != Failed || got.LastError != "cancelled: changed my mind" || got.CancelReason != nil || got.Awaits != nil || got.AwaitDeadline != nil {
 			t.Errorf("from %s the row became %+v", from, *got)
 		}
 		wantInbox(t, s, id)

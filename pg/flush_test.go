@@ -300,7 +300,7 @@ func TestCancelRequested(t *testing.T) {
 			t.Errorf("kind %d: verdict %+v, expected cancelled and failed", kind, v)
 		}
 		in := get(t, s, row.ID)
-		if in.Status != Failed || in.LastError != "enough" || in.LockedBy != "" || in.Result != nil {
+		if in.Status != Failed || in.LastError != "cancelled: enough" || in.LockedBy != "" || in.Result != nil {
 			t.Errorf("kind %d: the row is %+v", kind, in)
 		}
 		wantInbox(t, s, row.ID)

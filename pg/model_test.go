@@ -250,7 +250,7 @@ func (m *model) apply(in *instance, o Outcome, v Verdict) bool {
 	}
 	kind := o.Kind
 	if in.cancel != "" {
-		kind, o.Error = KindFailed, in.cancel
+		kind, o.Error = KindFailed, "cancelled: " + in.cancel
 	}
 	switch kind {
 	case KindNext:
@@ -381,7 +381,7 @@ func (m *model) cancel(rt *rapid.T) {
 		if r.Result != Ended {
 			rt.Fatalf("cancel of %+v: %+v", in, r)
 		}
-		in.status, in.lastError, in.inbox, in.awaits, in.cancel = Failed, "enough", nil, nil, ""
+		in.status, in.lastError, in.inbox, in.awaits, in.cancel = Failed, "cancelled: enough", nil, nil, ""
 		m.join(in)
 	}
 }

@@ -4,7 +4,7 @@
 -- Locks: the row. Index: gen_durable_pkey.
 UPDATE public.gen_durable g
    SET status = CASE WHEN g.status = 'executing' THEN g.status ELSE 'failed' END,
-       last_error = CASE WHEN g.status = 'executing' THEN g.last_error ELSE $3::text END,
+       last_error = CASE WHEN g.status = 'executing' THEN g.last_error ELSE 'cancelled: ' || $3::text END,
        cancel_requested = CASE WHEN g.status = 'executing' THEN coalesce(g.cancel_requested, $3::text) END,
        awaits = CASE WHEN g.status = 'executing' THEN g.awaits END,
        await_deadline = CASE WHEN g.status = 'executing' THEN g.await_deadline END,

@@ -9,7 +9,7 @@
 UPDATE public.gen_durable g
    SET status = CASE WHEN u.failed OR g.cancel_requested IS NOT NULL THEN 'failed' ELSE 'done' END::public.durable_status,
        result = CASE WHEN g.cancel_requested IS NULL THEN u.result::jsonb END,
-       last_error = coalesce(g.cancel_requested, u.error),
+       last_error = coalesce('cancelled: ' || g.cancel_requested, u.error),
        awaits = NULL, concurrency_shard = NULL, locked_by = NULL, lease_expires_at = NULL,
        crashes = 0, crash_step = NULL, updated_at = now()
   FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::text[], $5::text[], $6::boolean[], $7::int[])
