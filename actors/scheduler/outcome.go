@@ -22,7 +22,7 @@ var kinds = map[fsm.Kind]pg.Kind{
 // outcome is what a step came to as the database wants it.
 func outcome(worker string, row *pg.Claimed, e *fsm.Encoded) pg.Outcome {
 	o := pg.Outcome{
-		ID: row.ID, Worker: worker, Kind: kinds[e.Kind],
+		ID: row.ID, Worker: worker, Claim: row.Claim, Kind: kinds[e.Kind],
 		Step: e.Step, State: e.State, Delay: e.Delay, Uncounted: e.Uncounted,
 		Result: e.Result, Error: e.Error, Awaits: e.Awaits, Timeout: e.Timeout,
 		RateLimit: e.RateLimit, Weight: e.Weight, Key: pg.KeyChange(e.Key), NewKey: e.NewKey, Handed: e.Handed,
