@@ -187,7 +187,9 @@ func TestSweepsDoNotDeadlock(t *testing.T) {
 					return
 				default:
 				}
-				if err := what(); err != nil {
+				// On a busy machine a foreign key's own wait for a child may exceed the lock_timeout; the next sweep has
+				// the rows. A deadlock is what must not be.
+				if err := what(); err != nil && !isState(err, "55P03") {
 					t.Error(err)
 					return
 				}
