@@ -50,10 +50,13 @@ func (s Settled) Decode(v any) error {
 }
 
 // AwaitOption is an option of Await.
-type AwaitOption func(*actors.AwaitInstance)
+type AwaitOption func(*awaiting)
+
+// awaiting is what the options of one Await set.
+type awaiting struct{ untilTerminal bool }
 
 // UntilTerminal makes Await wait on when the instance parks for a signal.
-func UntilTerminal() AwaitOption { return func(m *actors.AwaitInstance) { m.UntilTerminal = true } }
+func UntilTerminal() AwaitOption { return func(a *awaiting) { a.untilTerminal = true } }
 
 // Await waits until the instance settles: it is done, failed, or parked for a signal (see UntilTerminal). A key is
 // resolved once, at the start. When ctx ends first the error is ErrStillBusy, which also matches ctx's own
@@ -65,13 +68,13 @@ func (c *Client) Await(ctx context.Context, ref Ref, opts ...AwaitOption) (Settl
 	if err != nil {
 		return Settled{}, err
 	}
+	var how awaiting
+	for _, opt := range opts {
+		opt(&how)
+	}
 	for {
 		reply := make(chan actors.AwaitReply, 1)
-		m := actors.AwaitInstance{ID: id, Done: ctx.Done(), Reply: reply}
-		for _, opt := range opts {
-			opt(&m)
-		}
-		c.waiter.await(m)
+		c.waiter.await(actors.AwaitInstance{ID: id, UntilTerminal: how.untilTerminal, Done: ctx.Done(), Reply: reply})
 		select {
 		case <-ctx.Done():
 			return Settled{ID: ID(id)}, fmt.Errorf("%w: instance %d: %w", ErrStillBusy, id, context.Cause(ctx))
