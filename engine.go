@@ -28,9 +28,14 @@ type Engine struct {
 	node pg.Node
 	// private is the engine's own pool; the host's is Client.pool.
 	private *pgxpool.Pool
-	tree    *tree
+	// tree is set before any actor exists, as actors may end the engine.
+	tree *tree
 
-	stopping sync.Once
+	// ending is used once, by whoever ends the engine first.
+	ending sync.Once
+	// patience ends when the caller of Stop waits no longer for running steps.
+	patience context.Context
+	cut      context.CancelCauseFunc
 	// done is closed when everything has ended; err is why, and readable from then on.
 	done chan struct{}
 	err  error
@@ -74,23 +79,32 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 		Client: newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable}),
 		cfg:    cfg, log: cfg.Logger, private: private, done: make(chan struct{}),
 	}
+	e.patience, e.cut = context.WithCancelCause(context.Background())
 	if e.node, err = newNode(cfg, queues, reg.machines()); err != nil {
+		return nil, err
+	}
+	// The name first: to register the node declares its predecessor dead, and that may be an engine which is alive in
+	// this very actor system.
+	e.tree = newTree(e)
+	if err := e.tree.takeName(e); err != nil {
 		return nil, err
 	}
 	registered, err := store.RegisterNode(ctx, e.node, cfg.Lease, cfg.Heartbeat)
 	if err != nil {
+		e.abort()
 		return nil, fmt.Errorf("gendurable: register node %q: %w", e.node.Name, err)
 	}
 	if registered.Reclaimed > 0 {
 		e.log.Info("gendurable: took back the claims of a dead predecessor",
 			"node", e.node.Name, "predecessor", registered.Replaced, "rows", registered.Reclaimed)
 	}
-	if e.tree, err = e.plant(); err != nil {
-		return nil, errors.Join(err, store.RemoveNode(ctx, e.node))
-	}
 	e.Client.announce = e.tree.announce
 	e.Client.cancelled = e.tree.cancelRequested
 	e.Client.waiter = e.tree
+	if err := e.tree.plant(); err != nil {
+		e.abort()
+		return nil, errors.Join(err, e.leave())
+	}
 	return e, nil
 }
 
@@ -121,16 +135,29 @@ func (e *Engine) worker(queue string) string {
 }
 
 // Stop ends the engine gracefully: it claims nothing more, gives buffered rows back at once, lets running steps
-// finish and commit for DrainTimeout, then cancels their contexts. What still runs after that is left to its lease.
-// When ctx ends first, Stop does the rest at once and returns ctx's error. Further calls wait for the first.
+// finish and commit for DrainTimeout, then cancels their contexts. What still runs after that is left to its lease, or
+// to the next start under this NodeName. When ctx ends first, Stop leaves running steps as they are, ends the rest,
+// and returns ctx's error within a second. Further calls wait for the first, or for their own ctx.
 func (e *Engine) Stop(ctx context.Context) error {
-	e.stopping.Do(func() { e.shutdown(ctx, nil) })
+	first := false
+	e.ending.Do(func() {
+		first = true
+		go e.shutdown(nil)
+	})
 	select {
 	case <-e.done:
 		return e.err
 	case <-ctx.Done():
-		return fmt.Errorf("gendurable: stop: %w", context.Cause(ctx))
 	}
+	if first {
+		e.cut(context.Cause(ctx))
+		select {
+		case <-e.done:
+			return e.err
+		case <-time.After(time.Second): // the database does not answer
+		}
+	}
+	return fmt.Errorf("gendurable: stop: %w", context.Cause(ctx))
 }
 
 // Done is closed when the engine has ended: stopped, or given up. See Err.
@@ -147,38 +174,68 @@ func (e *Engine) Err() error {
 	}
 }
 
-// fail ends the engine loudly.
+// fail ends the engine loudly, unless it is ending already. It does not wait for the end.
 func (e *Engine) fail(why error) {
-	e.log.Error("gendurable: the engine stops", "error", why)
-	go e.stopping.Do(func() {
-		// Nobody waits for steps of an engine that is not to be: their rows belong to others already.
-		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
-		defer cancel()
-		e.shutdown(ctx, why)
+	e.ending.Do(func() {
+		e.log.Error("gendurable: the engine stops", "error", why)
+		go e.shutdown(why)
 	})
 }
 
 // removeTimeout bounds what is done after the drain: deleting the node row, ending the actors.
 const removeTimeout = 5 * time.Second
 
-// shutdown ends everything and closes done. why is nil for a requested stop, which drains first.
-func (e *Engine) shutdown(ctx context.Context, why error) {
+// shutdown ends everything and closes done. why is nil for a requested stop.
+func (e *Engine) shutdown(why error) {
 	defer close(e.done)
-	err := why
-	if why == nil {
-		err = e.tree.drain(ctx, e.cfg.DrainTimeout)
+	e.err = why
+	switch {
+	case why == nil:
+		e.err = e.tree.drain(e.patience, e.cfg.DrainTimeout)
+	case errors.Is(why, ErrReplaced): // the rows belong to others already
+	default:
+		// Steps are interrupted, and their rows go back now rather than when their leases end.
+		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+		_ = e.tree.drain(ctx, 0)
+		cancel()
 	}
 	e.tree.fell()
-	if why == nil {
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
-		defer cancel()
-		if rmErr := e.store.RemoveNode(after, e.node); rmErr != nil {
+	if e.err == nil && !e.leftSteps() {
+		if err := e.leave(); err != nil {
 			// The row only tells that the node lives; it ages away.
-			e.log.Warn("gendurable: the node's row could not be removed", "node", e.node.Name, "error", rmErr)
+			e.log.Warn("gendurable: the node's row could not be removed", "node", e.node.Name, "error", err)
 		}
 	}
 	closePool(e.private)
-	e.err = err
+	e.cut(nil)
+}
+
+// abort ends what a failed start has begun.
+func (e *Engine) abort() {
+	e.ending.Do(func() {}) // the end of the actors is no failure of theirs
+	e.tree.fell()
+	e.cut(nil)
+}
+
+// leftSteps reports whether rows may still be claimed under this incarnation of a NodeName. Then the node's row stays: the
+// next start under the name finds whose claims it may take back at once.
+func (e *Engine) leftSteps() bool {
+	if !e.node.Named {
+		return false
+	}
+	for _, q := range e.tree.queueCounters {
+		if q.Abandoned.Load()+q.Vanished.Load() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// leave deletes the node's row.
+func (e *Engine) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	return e.store.RemoveNode(ctx, e.node)
 }
 
 // closePool closes a pool without waiting for ever for a connection that hangs in the network.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -27,55 +30,83 @@ type tree struct {
 	counters *actors.Counters
 	// queueCounters has one entry a queue; the map itself is read-only.
 	queueCounters map[string]*actors.QueueCounters
-	queues        []string
-	flushers      int
+	// queues and flushers are what a stop waits for.
+	queues, flushers []drained
+	losing           sync.Mutex // held while a drained.lost is closed
 	// gone is closed when the root has ended: nobody answers any more.
 	gone chan struct{}
 }
 
-// plant spawns the engine's actors.
-func (e *Engine) plant() (*tree, error) {
+// drained is an actor that is drained before the engine ends.
+type drained struct {
+	pid *actor.PID
+	// lost is closed when the actor, or one below it, was given up: it may never answer.
+	lost chan struct{}
+}
+
+// newTree describes the engine's actors. None exists yet.
+func newTree(e *Engine) *tree {
 	t := &tree{
 		system: e.cfg.ActorSystem, engine: e.cfg.Name, counters: new(actors.Counters),
-		queues: e.node.Queues, flushers: len(e.cfg.Flushers), gone: make(chan struct{}),
-	}
-	t.queueCounters = make(map[string]*actors.QueueCounters)
-	for _, q := range t.queues {
-		t.queueCounters[q] = new(actors.QueueCounters)
+		queueCounters: make(map[string]*actors.QueueCounters), gone: make(chan struct{}),
 	}
 	if t.system == nil {
 		t.system = actors.NewSystem(e.log)
 	}
-	children := e.children(t)
-	planted := make(chan error, 1)
+	t.root = t.pid()
+	for _, q := range e.node.Queues {
+		t.queueCounters[q] = new(actors.QueueCounters)
+		t.queues = append(t.queues, drained{pid: t.pid(actors.NameQueue(q)), lost: make(chan struct{})})
+	}
+	for i := range e.cfg.Flushers {
+		t.flushers = append(t.flushers, drained{pid: t.pid(actors.NameFlusher(i)), lost: make(chan struct{})})
+	}
+	return t
+}
+
+// spawnAll tells the root to spawn its children, once.
+type spawnAll struct {
+	actors.Quiet
+	reply chan<- error // capacity 1
+}
+
+// takeName spawns the root, which has no children yet. It fails if the actor system has an engine of this name.
+func (t *tree) takeName(e *Engine) error {
 	supervision := actors.NewSupervisor(actors.Supervision{Logger: e.log, Counters: t.counters, GiveUp: e.giveUp})
 	props := actors.NewProps(e.log, t.counters, func() actor.Actor {
 		return actor.ReceiveFunc(func(ctx actor.Context) {
-			switch ctx.Message().(type) {
-			case *actor.Started:
-				select {
-				case planted <- spawn(ctx, children):
-				default: // a root that was restarted; nobody waits for that
-				}
+			switch m := ctx.Message().(type) {
+			case spawnAll:
+				m.reply <- spawn(ctx, e.children(t))
+			case *actor.Restarting:
+				// Its children end with it, and what they know of claimed rows.
+				e.fail(errors.New("gendurable: the actor that supervises all others failed"))
 			case *actor.Stopped:
 				close(t.gone)
+				e.fail(errors.New("gendurable: somebody else stopped the engine's actors; use Engine.Stop"))
 			}
 		})
 	}, actor.WithSupervisor(supervision))
-	root, err := t.system.Root.SpawnNamed(props, actors.NameRoot(t.engine))
+	_, err := t.system.Root.SpawnNamed(props, actors.NameRoot(t.engine))
 	if errors.Is(err, actor.ErrNameExists) {
-		return nil, fmt.Errorf("%w: an engine named %q already runs in this actor system; give this one another Config.Name", ErrInvalid, t.engine)
+		return fmt.Errorf("%w: an engine named %q already runs in this actor system; give this one another Config.Name", ErrInvalid, t.engine)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("gendurable: spawn the engine: %w", err)
+		return fmt.Errorf("gendurable: spawn the engine: %w", err)
 	}
-	t.root = root
-	// What is sent to an actor that does not exist yet is lost.
-	if err := <-planted; err != nil {
-		t.fell()
-		return nil, err
+	return nil
+}
+
+// plant spawns the engine's actors. It returns when they exist: what is sent to an actor before that is lost.
+func (t *tree) plant() error {
+	planted := make(chan error, 1)
+	t.system.Root.Send(t.root, spawnAll{reply: planted})
+	select {
+	case err := <-planted:
+		return err
+	case <-t.gone:
+		return ErrStopped
 	}
-	return t, nil
 }
 
 func spawn(ctx actor.Context, children []child) error {
@@ -168,7 +199,9 @@ func (e *Engine) replaced(by string) {
 	e.fail(fmt.Errorf("%w: %q was started again as incarnation %s", ErrReplaced, e.node.Name, by))
 }
 
+// giveUp takes the end of an actor that keeps failing. Called once an actor, on a goroutine of its own.
 func (e *Engine) giveUp(child *actor.PID, reason any) {
+	e.tree.lose(child)
 	e.fail(fmt.Errorf("gendurable: the actor %s failed too often: %v", child.GetId(), reason))
 }
 
@@ -188,28 +221,41 @@ func (t *tree) await(m actors.AwaitInstance) { t.system.Root.Send(t.pid(actors.N
 // ended implements waiter.
 func (t *tree) ended() <-chan struct{} { return t.gone }
 
-// drain ends the work: first the queues, whose last outcomes the flushers still commit, then the flushers.
-func (t *tree) drain(ctx context.Context, timeout time.Duration) error {
-	queues := make([]chan struct{}, len(t.queues))
-	for i, q := range t.queues {
-		queues[i] = make(chan struct{})
-		t.system.Root.Send(t.pid(actors.NameQueue(q)), actors.Drain{Timeout: timeout, Done: queues[i]})
+// lose notes that an actor is no more.
+func (t *tree) lose(child *actor.PID) {
+	for _, d := range slices.Concat(t.queues, t.flushers) {
+		if id := d.pid.GetId(); child.GetId() == id || strings.HasPrefix(child.GetId(), id+"/") {
+			t.losing.Lock()
+			select {
+			case <-d.lost:
+			default:
+				close(d.lost)
+			}
+			t.losing.Unlock()
+		}
 	}
-	if err := t.waitAll(ctx, queues); err != nil {
-		return err
-	}
-	flushers := make([]chan struct{}, t.flushers)
-	for i := range flushers {
-		flushers[i] = make(chan struct{})
-		t.system.Root.Send(t.pid(actors.NameFlusher(i)), actors.Flush{Timeout: removeTimeout, Done: flushers[i]})
-	}
-	return t.waitAll(ctx, flushers)
 }
 
-func (t *tree) waitAll(ctx context.Context, done []chan struct{}) error {
-	for _, d := range done {
+// drain ends the work: first the queues, whose last outcomes the flushers still commit, then the flushers. It waits
+// for each, but not for actors that were given up.
+func (t *tree) drain(ctx context.Context, timeout time.Duration) error {
+	err := t.drainAll(ctx, t.queues, func(done chan<- struct{}) any { return actors.Drain{Timeout: timeout, Done: done} })
+	if err != nil {
+		return err
+	}
+	return t.drainAll(ctx, t.flushers, func(done chan<- struct{}) any { return actors.Flush{Timeout: removeTimeout, Done: done} })
+}
+
+func (t *tree) drainAll(ctx context.Context, list []drained, message func(done chan<- struct{}) any) error {
+	done := make([]chan struct{}, len(list))
+	for i, d := range list {
+		done[i] = make(chan struct{})
+		t.system.Root.Send(d.pid, message(done[i]))
+	}
+	for i, d := range list {
 		select {
-		case <-d:
+		case <-done[i]:
+		case <-d.lost:
 		case <-t.gone:
 			return ErrStopped
 		case <-ctx.Done():

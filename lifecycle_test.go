@@ -1,0 +1,200 @@
+package gendurable_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gendurable/gendurable"
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// ended waits for the engine's end.
+func ended(t *testing.T, engine *gendurable.Engine) {
+	t.Helper()
+	select {
+	case <-engine.Done():
+	case <-time.After(patience):
+		t.Fatal("the engine goes on")
+	}
+}
+
+func TestEnginesInTheHostsActorSystem(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	system := actors.NewSystem(quietly())
+	cfg := gendurable.Config{Machines: []fsm.Definition{double}, ActorSystem: system, Logger: quietly(), NodeName: "n"}
+	for range 5 { // again under the same name, as soon as the last one has stopped
+		one, other := cfg, cfg
+		one.Name, other.Name = "one", "other"
+		engines := []*gendurable.Engine{start(t, pool, one), start(t, pool, other)}
+		for i, engine := range engines {
+			if s := await(t, engine, insert(t, engine, double.New(number{i}))); !s.Done() {
+				t.Errorf("%+v", s)
+			}
+		}
+		stop(t, engines[0])
+		if s := await(t, engines[1], insert(t, engines[1], double.New(number{3}))); !s.Done() {
+			t.Errorf("%+v", s)
+		}
+		stop(t, engines[1])
+	}
+	for _, processes := range system.ProcessRegistry.LocalPIDs.LocalPIDs {
+		for _, id := range processes.Keys() {
+			if strings.HasPrefix(id, "gendurable/") {
+				t.Errorf("the actor %s is left", id)
+			}
+		}
+	}
+}
+
+// A start that cannot be must not declare the engine dead that it collides with.
+func TestSecondStartInOneActorSystemHarmsNobody(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	g := newGate()
+	slow := g.machine("slow")
+	cfg := gendurable.Config{
+		NodeName: "n", ActorSystem: actors.NewSystem(quietly()), Machines: []fsm.Definition{slow}, Logger: quietly(),
+		Lease: time.Hour, Heartbeat: 50 * time.Millisecond,
+	}
+	engine := start(t, pool, cfg)
+	id := insert(t, engine, slow.New(number{6}))
+	<-g.entered
+	beat := `SELECT coalesce(max(extract(epoch FROM beat) * 1000), 0)::bigint FROM gen_durable_nodes`
+	if _, err := gendurable.Start(t.Context(), pool, cfg); !errors.Is(err, gendurable.ErrInvalid) {
+		t.Fatalf("the second start: %v", err)
+	}
+	before := count(t, pool, beat)
+	eventually(t, "the first engine beats or ends", func() bool {
+		return engine.Err() != nil || count(t, pool, beat) > before
+	})
+	close(g.open)
+	if s := await(t, engine, id); string(s.Result) != "6" || g.runs.Load() != 1 || engine.Err() != nil {
+		t.Errorf("the first engine's step: %+v after %d runs; the engine: %v", s, g.runs.Load(), engine.Err())
+	}
+}
+
+// deaf is a machine whose step ignores its context until it is let on.
+func deaf(entered, cancelled chan<- struct{}, open <-chan struct{}) *fsm.Machine[number] {
+	return fsm.New[number]("deaf").Step("work", func(ctx context.Context, c *fsm.Call[number]) (fsm.Outcome, error) {
+		entered <- struct{}{}
+		<-ctx.Done()
+		cancelled <- struct{}{}
+		<-open
+		return fsm.Done(c.State.N), nil
+	})
+}
+
+func TestStopObeysTheContextOfEachCaller(t *testing.T) {
+	t.Parallel()
+	entered, cancelled, open := make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{})
+	defer close(open)
+	m := deaf(entered, cancelled, open)
+	engine := start(t, database(t), gendurable.Config{Machines: []fsm.Definition{m}, DrainTimeout: time.Millisecond, Logger: quietly()})
+	insert(t, engine, m.New(number{}))
+	<-entered
+	first := make(chan error, 1)
+	go func() { first <- engine.Stop(context.WithoutCancel(t.Context())) }()
+	<-cancelled // so the first is draining, and gives the step some time to return
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := engine.Stop(impatient); !errors.Is(err, context.Canceled) {
+		t.Errorf("the second caller: %v", err)
+	}
+	select {
+	case <-engine.Done():
+		t.Error("the second caller waited for the first")
+	default:
+	}
+	if err := <-first; err != nil {
+		t.Errorf("the first caller: %v", err)
+	}
+}
+
+func TestStopEndsThoughAQueueIsGivenUpMeanwhile(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	slow := g.machine("slow")
+	engine := start(t, database(t), gendurable.Config{Machines: []fsm.Definition{slow}, DrainTimeout: time.Hour, Logger: quietly()})
+	insert(t, engine, slow.New(number{}))
+	<-g.entered
+	go func() { _ = engine.Stop(context.WithoutCancel(t.Context())) }()
+	eventually(t, "the end", func() bool {
+		engine.Crash(actors.NameQueue("default"), actors.NameScheduler)
+		select {
+		case <-engine.Done():
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+func TestWithoutItsRootActorTheEngineEnds(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(*gendurable.Engine, *actor.ActorSystem){
+		"crashed":                func(e *gendurable.Engine, _ *actor.ActorSystem) { e.Crash() },
+		"stopped by the host":    func(_ *gendurable.Engine, s *actor.ActorSystem) { s.Root.Stop(actors.PID(s, "e")) },
+		"poisoned by a stranger": func(_ *gendurable.Engine, s *actor.ActorSystem) { s.Root.Poison(actors.PID(s, "e")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			system := actors.NewSystem(quietly())
+			engine := start(t, database(t), gendurable.Config{
+				Name: "e", Machines: []fsm.Definition{double}, ActorSystem: system, Logger: quietly(),
+			})
+			harm(engine, system)
+			ended(t, engine)
+			if engine.Err() == nil {
+				t.Error("the engine does not say why it ended")
+			}
+		})
+	}
+}
+
+func TestAnEngineThatGivesUpGivesItsRowsBack(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	g := newGate()
+	slow := g.machine("slow")
+	engine := start(t, pool, gendurable.Config{Machines: []fsm.Definition{slow}, Lease: time.Hour, Logger: quietly()})
+	for i := range 30 {
+		insert(t, engine, slow.New(number{i}))
+	}
+	<-g.entered
+	eventually(t, "the engine gives up", func() bool {
+		engine.Crash(actors.NameReaper)
+		return engine.Err() != nil
+	})
+	if n := count(t, pool, `SELECT count(*) FROM gen_durable WHERE status = 'runnable' AND attempt = 0`); n != 30 {
+		t.Errorf("%d of 30 rows are runnable and untouched; the others wait for a lease", n)
+	}
+}
+
+// What a stop leaves to the lease, the next start under the NodeName takes back at once.
+func TestNextStartTakesOverWhatAStopLeft(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	entered, cancelled, open := make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{})
+	defer close(open)
+	m := deaf(entered, cancelled, open)
+	cfg := gendurable.Config{
+		NodeName: "n", Machines: []fsm.Definition{m}, DrainTimeout: time.Millisecond, Lease: time.Hour, Logger: quietly(),
+	}
+	first := start(t, pool, cfg)
+	insert(t, first, m.New(number{}))
+	<-entered
+	stop(t, first)
+	start(t, pool, cfg)
+	select {
+	case <-entered:
+	case <-time.After(patience):
+		t.Fatal("the row that the first engine left waits for its lease")
+	}
+}
