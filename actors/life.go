@@ -86,6 +86,16 @@ func (l *Life) Go(call func(ctx context.Context) any) {
 	}()
 }
 
+// GoFor is Go with a bound on the call's time: on a connection that is silently dead, a call would not return for as
+// long as the network stack hopes.
+func (l *Life) GoFor(d time.Duration, call func(ctx context.Context) any) {
+	l.Go(func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		return call(ctx)
+	})
+}
+
 // After sends the actor a message once d has passed.
 func (l *Life) After(d time.Duration, message any) {
 	time.AfterFunc(d, func() { l.root.Send(l.self, sent{life: l, message: message}) })

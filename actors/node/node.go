@@ -58,6 +58,9 @@ type node struct {
 	outage *actors.Outage
 	// look is for how many more beats to look for rows of dead predecessors.
 	look int
+	// doubt: the last beat failed or was slow. Live processes that share this node's name could not extend their leases
+	// either, so that at the next beat their rows would look stale.
+	doubt bool
 }
 
 type (
@@ -67,6 +70,7 @@ type (
 		reclaimed  int
 		queues     []string
 		err        error
+		slow       bool
 	}
 )
 
@@ -91,10 +95,13 @@ func (n *node) expectMore() {
 }
 
 func (n *node) beat() {
-	reclaim := n.look > 0
-	n.life.Go(func(ctx context.Context) any {
+	reclaim := n.look > 0 && !n.doubt
+	n.life.GoFor(max(n.Heartbeat, 10*time.Second), func(ctx context.Context) any {
+		begun := time.Now()
 		var b beat
-		if b.replacedBy, b.err = n.Store.BeatNode(ctx, n.Node); b.err != nil || b.replacedBy != "" || !reclaim {
+		b.replacedBy, b.err = n.Store.BeatNode(ctx, n.Node)
+		b.slow = time.Since(begun) > n.Heartbeat/2
+		if b.err != nil || b.replacedBy != "" || b.slow || !reclaim {
 			return b
 		}
 		b.reclaimed, b.queues, b.err = n.Store.ReclaimStale(ctx, n.Node.Engine, n.Node.Name, n.Node.Incarnation, n.Lease, n.Heartbeat)
@@ -103,6 +110,8 @@ func (n *node) beat() {
 }
 
 func (n *node) beaten(b beat) {
+	reclaimed := !n.doubt && !b.slow
+	n.doubt = b.err != nil || b.slow
 	switch {
 	case b.err != nil:
 		n.Counters.SweepErrors.Add(1)
@@ -115,7 +124,9 @@ func (n *node) beaten(b beat) {
 		}
 		return
 	default:
-		n.look = max(n.look-1, 0)
+		if reclaimed {
+			n.look = max(n.look-1, 0)
+		}
 		n.outage.Over(n.Logger, "the node can renew its row again")
 	}
 	if b.reclaimed > 0 {

@@ -26,6 +26,7 @@ type store struct {
 	stale    []int // rows of each reclaim
 	beats    int
 	reclaims int
+	log      []string // beats, failed beats and reclaims in order
 }
 
 func (s *store) BeatNode(context.Context, pg.Node) (string, error) {
@@ -35,8 +36,10 @@ func (s *store) BeatNode(context.Context, pg.Node) (string, error) {
 	if len(s.errs) > 0 {
 		err := s.errs[0]
 		s.errs = s.errs[1:]
+		s.log = append(s.log, "failed")
 		return "", err
 	}
+	s.log = append(s.log, "beat")
 	return s.replaced, nil
 }
 
@@ -44,6 +47,7 @@ func (s *store) ReclaimStale(context.Context, string, string, string, time.Durat
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reclaims++
+	s.log = append(s.log, "reclaim")
 	if len(s.stale) == 0 {
 		return 0, nil, nil
 	}
@@ -130,5 +134,27 @@ func TestAReplacedNodeStops(t *testing.T) {
 	}
 	if b, _ := s.counts(); b != 1 {
 		t.Errorf("%d beats, want one: it is not this node's row any more", b)
+	}
+}
+
+// After an outage the rows of live processes under this node's name look stale until these have beaten.
+func TestNothingIsReclaimedByTheFirstBeatAfterAnOutage(t *testing.T) {
+	away := errors.New("database is away")
+	s := &store{errs: []error{away, away}}
+	start(t, Config{Store: s, Node: pg.Node{Name: "n", Incarnation: "i"}, Lease: time.Second, Heartbeat: 100 * time.Millisecond})
+	var log []string
+	deadline := time.After(20 * time.Second)
+	for !slices.Contains(log, "reclaim") {
+		select {
+		case <-deadline:
+			t.Fatalf("nothing is reclaimed: %v", log)
+		case <-time.After(time.Millisecond):
+		}
+		s.mu.Lock()
+		log = slices.Clone(s.log)
+		s.mu.Unlock()
+	}
+	if want := []string{"failed", "failed", "beat", "beat", "reclaim"}; !slices.Equal(log, want) {
+		t.Errorf("%v, want %v", log, want)
 	}
 }

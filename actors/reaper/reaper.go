@@ -4,6 +4,7 @@ package reaper
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/gendurable/gendurable/pg"
 )
 
-// Store makes the sweeps; each handles at most limit rows.
+// Store makes the sweeps; each handles at most limit rows. With a limit of 0 it only shows that the database answers.
 type Store interface {
 	ReapLeases(ctx context.Context, limit int) (pg.ReapResult, error)
 	WakeDeadlines(ctx context.Context, limit int) (pg.ReapResult, error)
@@ -28,9 +29,10 @@ type Config struct {
 	Poke *actor.PID
 	// LeaseEvery and DeadlineEvery are the times between two sweeps. Default 5 s and 1 s.
 	LeaseEvery, DeadlineEvery time.Duration
-	// Heartbeat is the engine's heartbeat interval: so long the reaper waits before its first lease sweep, and before
-	// the next one after a failed one. While the database was away no lease could be extended; swept at once, the
-	// steps that the whole fleet is running would run a second time. Default 20 s.
+	// Heartbeat is the engine's heartbeat interval. So long the database must have answered before leases are swept: from
+	// the start, and after a statement that failed or took more than half of it. While the database was away no
+	// lease could be extended; swept at once, the steps that the whole fleet is running would run a second
+	// time. Default 20 s.
 	Heartbeat time.Duration
 	// Batch is the most rows a sweep takes; a full sweep is followed by the next at once. Default 10,000.
 	Batch int
@@ -56,7 +58,8 @@ func Props(c Config) *actor.Props {
 	outage := new(actors.Outage)
 	return actors.NewProps(c.Logger, c.Counters, func() actor.Actor {
 		return &reaper{Config: c, outage: outage,
-			backoff: actors.Backoff{First: c.DeadlineEvery, Max: max(c.DeadlineEvery, c.Heartbeat)}}
+			backoff: actors.Backoff{First: c.DeadlineEvery, Max: max(c.DeadlineEvery, c.Heartbeat)},
+			looking: actors.Backoff{First: min(c.LeaseEvery, c.Heartbeat), Max: c.Heartbeat}}
 	})
 }
 
@@ -65,9 +68,13 @@ type reaper struct {
 	life    actors.Life
 	outage  *actors.Outage
 	backoff actors.Backoff // of the deadline sweep
+	looking actors.Backoff // of the look whether the database is back
 }
 
 type (
+	// lookDue begins the wait for a heartbeat without faults.
+	lookDue      struct{}
+	looked       struct{ err error }
 	leasesDue    struct{}
 	deadlinesDue struct{}
 	leasesSwept  result
@@ -82,16 +89,30 @@ type result struct {
 func (r *reaper) Receive(ctx actor.Context) {
 	switch m := r.life.Open(ctx).(type) {
 	case *actor.Started:
-		r.life.After(r.Heartbeat, leasesDue{})
+		r.life.After(0, lookDue{})
 		r.life.After(0, deadlinesDue{})
+	case lookDue:
+		r.call(func(ctx context.Context) any { return looked{r.look(ctx)} })
+	case looked:
+		if r.failed("expired leases cannot be swept just now", m.err) {
+			r.life.After(r.looking.Next(), lookDue{})
+			return
+		}
+		r.looking.Reset()
+		r.life.After(r.Heartbeat, leasesDue{})
 	case leasesDue:
-		r.life.Go(func(ctx context.Context) any {
+		r.call(func(ctx context.Context) any {
+			// First a look: a sweep that is sent to a database that stands still is carried out when it goes on, before
+			// any lease could be extended.
+			if err := r.look(ctx); err != nil {
+				return leasesSwept{err: err}
+			}
 			swept, err := r.Store.ReapLeases(ctx, r.Batch)
 			return leasesSwept{swept, err}
 		})
 	case leasesSwept:
 		if r.failed("expired leases cannot be swept just now", m.err) {
-			r.life.After(r.Heartbeat, leasesDue{})
+			r.life.After(r.looking.Next(), lookDue{})
 			return
 		}
 		r.Counters.Reaped.Add(int64(m.Rows))
@@ -101,7 +122,7 @@ func (r *reaper) Receive(ctx actor.Context) {
 		r.announce(m.Queues)
 		r.life.After(r.next(m.Rows, r.LeaseEvery), leasesDue{})
 	case deadlinesDue:
-		r.life.Go(func(ctx context.Context) any {
+		r.call(func(ctx context.Context) any {
 			swept, err := r.Store.WakeDeadlines(ctx, r.Batch)
 			return deadlinesHit{swept, err}
 		})
@@ -115,6 +136,22 @@ func (r *reaper) Receive(ctx actor.Context) {
 		r.announce(m.Queues)
 		r.life.After(r.next(m.Rows, r.DeadlineEvery), deadlinesDue{})
 	}
+}
+
+func (r *reaper) call(f func(ctx context.Context) any) {
+	r.life.GoFor(max(r.Heartbeat, 10*time.Second), f)
+}
+
+// look makes sure that the database answers, and soon.
+func (r *reaper) look(ctx context.Context) error {
+	begun := time.Now()
+	if _, err := r.Store.ReapLeases(ctx, 0); err != nil {
+		return err
+	}
+	if took := time.Since(begun); took > r.Heartbeat/2 {
+		return fmt.Errorf("gendurable: the database took %v to answer", took)
+	}
+	return nil
 }
 
 func (r *reaper) failed(what string, err error) bool {

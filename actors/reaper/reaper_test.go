@@ -31,6 +31,9 @@ type store struct {
 	leases, deadlines []answer
 	leaseAt           []time.Time
 	called            chan string
+	away              int           // so many looks fail
+	lookAt            []time.Time   // the looks that did not
+	stalled           chan struct{} // looks wait until it is closed; nil = they do not
 }
 
 func (s *store) take(list *[]answer, name string) (pg.ReapResult, error) {
@@ -50,8 +53,21 @@ func (s *store) take(list *[]answer, name string) (pg.ReapResult, error) {
 	return pg.ReapResult{Rows: a.rows, Queues: a.queues}, a.err
 }
 
-func (s *store) ReapLeases(context.Context, int) (pg.ReapResult, error) {
-	return s.take(&s.leases, "lease")
+func (s *store) ReapLeases(_ context.Context, limit int) (pg.ReapResult, error) {
+	if limit > 0 {
+		return s.take(&s.leases, "lease")
+	}
+	if s.stalled != nil {
+		<-s.stalled
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away > 0 {
+		s.away--
+		return pg.ReapResult{}, errors.New("database is away")
+	}
+	s.lookAt = append(s.lookAt, time.Now())
+	return pg.ReapResult{}, nil
 }
 
 func (s *store) WakeDeadlines(context.Context, int) (pg.ReapResult, error) {
@@ -140,5 +156,37 @@ func TestAFailedLeaseSweepIsFollowedAHeartbeatLater(t *testing.T) {
 	}
 	if c.SweepErrors.Load() != 1 {
 		t.Errorf("%d errors", c.SweepErrors.Load())
+	}
+}
+
+// A database that has just come back has leases that nobody could extend meanwhile.
+func TestLeasesAreSweptAHeartbeatAfterTheDatabaseIsBack(t *testing.T) {
+	s := &store{away: 3, leases: []answer{{rows: 1}}}
+	const heartbeat = 50 * time.Millisecond
+	c, _ := start(t, Config{Store: s, Heartbeat: heartbeat, LeaseEvery: time.Millisecond, DeadlineEvery: time.Hour})
+	eventually(t, "the lease sweep", func() bool { return c.Reaped.Load() == 1 })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.leaseAt[0].Sub(s.lookAt[0]); d < heartbeat {
+		t.Errorf("swept %v after the database was back", d)
+	}
+}
+
+// A sweep that waits in the network for a database that stands still would be carried out when it goes on.
+func TestNoSweepIsSentToADatabaseThatStandsStill(t *testing.T) {
+	s := &store{stalled: make(chan struct{}), called: make(chan string, 1000)}
+	const heartbeat = 50 * time.Millisecond
+	start(t, Config{Store: s, Heartbeat: heartbeat, LeaseEvery: time.Millisecond, DeadlineEvery: time.Millisecond})
+	for range 3 {
+		if name := <-s.called; name != "deadline" {
+			t.Fatalf("a %s sweep", name)
+		}
+	}
+	<-time.After(2 * heartbeat) // the length of the stall
+	close(s.stalled)
+	resumed := time.Now()
+	eventually(t, "the lease sweep", func() bool { return len(s.times()) > 0 })
+	if d := s.times()[0].Sub(resumed); d < heartbeat {
+		t.Errorf("swept %v after the stall", d)
 	}
 }
