@@ -30,6 +30,8 @@ type Config struct {
 	Interval time.Duration
 	// MaxInterval is the longest time between looks while the database is away. Default 2 s.
 	MaxInterval time.Duration
+	// Timeout bounds a look; after it the next one is made on another connection. Default 10 s.
+	Timeout time.Duration
 }
 
 // Props makes the Props of the await actor. It takes actors.AwaitInstance and actors.Settlements.
@@ -42,6 +44,9 @@ func Props(c Config) *actor.Props {
 	}
 	if c.MaxInterval <= 0 {
 		c.MaxInterval = 2 * time.Second
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = 10 * time.Second
 	}
 	outage := new(actors.Outage)
 	return actors.NewProps(c.Logger, c.Counters, func() actor.Actor {
@@ -171,7 +176,7 @@ func (a *await) look(ids []int64) {
 	a.looks++
 	a.Counters.AwaitProbes.Add(1)
 	n := a.looks
-	a.life.Go(func(ctx context.Context) any {
+	a.life.GoFor(a.Timeout, func(ctx context.Context) any {
 		start := time.Now()
 		settled, err := a.Rows.Settled(ctx, ids)
 		return seen{look: n, asked: ids, settled: settled, err: err, took: time.Since(start)}

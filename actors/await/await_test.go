@@ -289,3 +289,32 @@ func TestStopAndRestartAnswerEverybody(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// dead is a database whose first connection is silently dead: nothing comes back on it.
+type dead struct {
+	*rows
+	first sync.Once
+}
+
+func (d *dead) Settled(ctx context.Context, ids []int64) (s []pg.Settled, err error) {
+	died := false
+	d.first.Do(func() { died = true })
+	if died {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return d.rows.Settled(ctx, ids)
+}
+
+func TestALookOnADeadConnectionIsGivenUp(t *testing.T) {
+	r := &dead{rows: newRows()}
+	r.set(1, pg.Done)
+	log := slog.New(slog.DiscardHandler)
+	system := actors.NewSystem(log)
+	pid := system.Root.Spawn(Props(Config{Logger: log, Rows: r, Interval: time.Millisecond, Timeout: 20 * time.Millisecond}))
+	b := &bench{t: t, system: system, pid: pid}
+	b.want(b.await(1, false, nil), pg.Done)
+	if err := system.Root.StopFuture(pid).Wait(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}

@@ -41,6 +41,8 @@ type Config struct {
 	// MaxPause is the longest pause after vacuums that could not remove the dead rows, as an open transaction may
 	// still see them. Default 10 min.
 	MaxPause time.Duration
+	// Timeout bounds each statement but the vacuum. Default 1 min.
+	Timeout time.Duration
 }
 
 // Props makes the Props of the gc. It takes no messages.
@@ -61,6 +63,7 @@ func Props(c Config) *actor.Props {
 		c.MaxDead = 20_000
 	}
 	positive(&c.MaxPause, 10*time.Minute)
+	positive(&c.Timeout, time.Minute)
 	outage := new(actors.Outage)
 	return actors.NewProps(c.Logger, c.Counters, func() actor.Actor {
 		return &gc{Config: c, outage: outage, health: health{every: c.LookEvery, maxDead: c.MaxDead, maxPause: c.MaxPause}}
@@ -113,7 +116,7 @@ func (g *gc) Receive(ctx actor.Context) {
 		g.Counters.CollectedSide.Add(int64(m.side))
 		g.life.After(g.Every, collectDue{})
 	case lookDue:
-		g.life.Go(func(ctx context.Context) any {
+		g.life.GoFor(g.Timeout, func(ctx context.Context) any {
 			stats, err := g.Store.VacuumStats(ctx)
 			return looked{stats, err}
 		})
@@ -133,7 +136,9 @@ func (g *gc) collect(ctx context.Context) (c collected) {
 	var from pg.Position
 	for ctx.Err() == nil {
 		var n int
-		n, from, c.err = g.Store.CollectTerminal(ctx, g.DoneAfter, g.FailedAfter, from, g.Batch)
+		bounded, cancel := context.WithTimeout(ctx, g.Timeout)
+		n, from, c.err = g.Store.CollectTerminal(bounded, g.DoneAfter, g.FailedAfter, from, g.Batch)
+		cancel()
 		c.rows += n
 		if c.err != nil {
 			return c
@@ -144,7 +149,9 @@ func (g *gc) collect(ctx context.Context) (c collected) {
 	}
 	for ctx.Err() == nil {
 		var n int
-		n, c.err = g.Store.CollectSideTables(ctx, g.Batch)
+		bounded, cancel := context.WithTimeout(ctx, g.Timeout)
+		n, c.err = g.Store.CollectSideTables(bounded, g.Batch)
+		cancel()
 		c.side += n
 		if c.err != nil || n < g.Batch {
 			return c
