@@ -42,12 +42,13 @@ type ClientConfig struct {
 	Name string
 	// Schema holds the tables. Default: the current schema of the pool's search_path.
 	Schema string
-	// Machines and Queues are what may be inserted. Default: anything.
+	// Machines are what may be inserted. Default: anything.
 	Machines []fsm.Definition
-	Queues   []string
+	// Queues are where. The queues that Machines name need not be repeated. Default: those, or any without Machines.
+	Queues []string
 	// AwaitProbe is how often the waiters of Await look into the database, all with one statement. Default 25 ms.
 	AwaitProbe time.Duration
-	// MaxPayload is the largest encoded state or signal payload in bytes. Default 1 MiB.
+	// MaxPayload is the largest encoded state or signal payload in bytes. Default 1 MiB, at most 16 MiB.
 	MaxPayload int
 	// Interoperable is as in Config.
 	Interoperable bool
@@ -68,9 +69,9 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 	for _, q := range cfg.Queues {
 		p.name("Queues", q, "@")
 	}
-	if cfg.AwaitProbe < time.Millisecond {
-		p.addf("AwaitProbe %v: must be at least 1ms", cfg.AwaitProbe)
-	}
+	p.duration("AwaitProbe", cfg.AwaitProbe)
+	p.maxPayload(cfg.MaxPayload)
+	p.pool(pool)
 	if err := p.err(); err != nil {
 		return nil, err
 	}
@@ -79,7 +80,8 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 		return nil, fmt.Errorf("gendurable: open the database: %w", err)
 	}
 	reg := newRegistry(cfg.Machines, cfg.Queues...)
-	reg.open = len(cfg.Machines) == 0
+	reg.anyMachine = len(cfg.Machines) == 0
+	reg.anyQueue = reg.anyMachine && len(cfg.Queues) == 0
 	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable})
 	c.waiter = newProber(store, cfg.AwaitProbe, cfg.Logger)
 	return c, nil
@@ -108,7 +110,7 @@ func (c *Client) Poke(queues ...string) {
 
 // resolve turns an address into an id. It fails with ErrNotFound when nobody occupies a key.
 func (c *Client) resolve(ctx context.Context, ref Ref) (int64, error) {
-	id, key, err := ref.ref()
+	id, key, err := address(ref)
 	if err != nil || key == "" {
 		return id, err
 	}

@@ -82,7 +82,7 @@ type Config struct {
 	// database role does not own them.
 	DisableVacuum bool
 
-	// MaxPayload is the largest encoded state, result or signal payload in bytes. Default 1 MiB.
+	// MaxPayload is the largest encoded state, result or signal payload in bytes. Default 1 MiB, at most 16 MiB.
 	MaxPayload int
 	// Interoperable refuses states, results and payloads that are not JSON objects and keeps rows readable for
 	// engines of other languages on the same tables.

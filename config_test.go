@@ -82,3 +82,78 @@ func TestUnknownMachinesAndQueuesAreRefused(t *testing.T) {
 	}
 	insert(t, engine, double.New(number{}), fsm.Queue("elsewhere"))
 }
+
+func TestMistakesAtTheEdges(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	for want, cfg := range map[string]gendurable.Config{
+		"MaxPayload 33554432":       {MaxPayload: 32 << 20},                   // would be cut to 16 MiB
+		"Connections 4294967296":    {Connections: 1 << 32},                   // would be one
+		"does not fit Lease 1m0s":   {Heartbeat: 1 << 62, Lease: time.Minute}, // three of them overflow
+		"Lease 2160000h0m0s":        {Lease: 90_000 * 24 * time.Hour},
+		"does not fit Lease 1.999s": {Heartbeat: 667 * time.Millisecond, Lease: 1999 * time.Millisecond},
+		"DrainTimeout 2160000h0m0s": {DrainTimeout: 90_000 * 24 * time.Hour},
+		"Flushers[0].MaxBytes -1":   {Flushers: []gendurable.Flusher{{MaxBytes: -1}}},
+	} {
+		_, err := gendurable.Start(t.Context(), pool, cfg)
+		if !errors.Is(err, gendurable.ErrInvalid) {
+			t.Errorf("%s: Start: %v", want, err)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	if _, err := gendurable.Start(t.Context(), nil, gendurable.Config{}); !errors.Is(err, gendurable.ErrInvalid) {
+		t.Errorf("Start without a pool: %v", err)
+	}
+	if _, err := gendurable.NewClient(t.Context(), nil, gendurable.ClientConfig{MaxPayload: -1}); !errors.Is(err, gendurable.ErrInvalid) ||
+		!strings.Contains(err.Error(), "MaxPayload") {
+		t.Errorf("NewClient: %v", err)
+	}
+}
+
+func TestStartWarnsOfFlushersThatServeNobody(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	engine := start(t, database(t), gendurable.Config{
+		Queues:   map[string]gendurable.Queue{"a": {}},
+		Flushers: []gendurable.Flusher{{Queues: []string{"a", "typo"}}, {Queues: []string{"a"}}},
+		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	stop(t, engine)
+	for _, want := range []string{"typo", "Flushers[1] has nothing to do"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no warning of %q:\n%s", want, log.String())
+		}
+	}
+}
+
+func TestAClientKeepsToItsQueues(t *testing.T) {
+	t.Parallel()
+	client, err := gendurable.NewClient(t.Context(), database(t), gendurable.ClientConfig{Queues: []string{"default"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Insert(t.Context(), double.New(number{}), fsm.Queue("typo")); !errors.Is(err, gendurable.ErrUnknownQueue) {
+		t.Errorf("a queue that the client was not given: %v", err)
+	}
+	if _, err := client.Insert(t.Context(), double.New(number{})); err != nil {
+		t.Errorf("a queue that it was given: %v", err)
+	}
+}
+
+func TestNilAddressesAreRefused(t *testing.T) {
+	t.Parallel()
+	client, err := gendurable.NewClient(t.Context(), database(t), gendurable.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, get := client.Get(t.Context(), nil)
+	_, cancel := client.Cancel(t.Context(), nil, "")
+	_, await := client.Await(t.Context(), nil)
+	signal := client.Signal(t.Context(), nil, "x", nil)
+	for what, err := range map[string]error{"Get": get, "Cancel": cancel, "Await": await, "Signal": signal} {
+		if !errors.Is(err, gendurable.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -49,7 +49,7 @@ type Engine struct {
 // the like use the host's. Stop it with Stop.
 func Start(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.validate(pool); err != nil {
 		return nil, err
 	}
 	orInt(&cfg.Connections, cfg.connections())

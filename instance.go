@@ -43,7 +43,7 @@ type Instance struct {
 
 // Get reads one instance. It fails with ErrNotFound when there is none (any more).
 func (c *Client) Get(ctx context.Context, ref Ref) (*Instance, error) {
-	id, key, err := ref.ref()
+	id, key, err := address(ref)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ const (
 // executing one keeps its key until its step returns. Its parent is told, its inbox deleted; its children go on.
 // Cancel fails with ErrNotFound when there is no such instance; a repeated Cancel is harmless.
 func (c *Client) Cancel(ctx context.Context, ref Ref, reason string) (Cancellation, error) {
-	id, key, err := ref.ref()
+	id, key, err := address(ref)
 	if err != nil {
 		return "", err
 	}

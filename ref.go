@@ -11,6 +11,14 @@ type Ref interface {
 	ref() (id int64, key string, err error)
 }
 
+// address checks an address and takes it apart: an id, or a key that is not empty.
+func address(ref Ref) (id int64, key string, err error) {
+	if ref == nil {
+		return 0, "", fmt.Errorf("%w: the address of an instance is nil; it is an ID or a Key", ErrInvalid)
+	}
+	return ref.ref()
+}
+
 // ID is the identity of an instance, given by the database and never reused.
 type ID int64
 

@@ -17,8 +17,8 @@ type machineRef struct {
 type registry struct {
 	specs  map[machineRef]*fsm.Spec
 	queues map[string]bool
-	// open accepts every machine and queue: a client that was given none.
-	open bool
+	// anyMachine and anyQueue accept all: a client that was given none.
+	anyMachine, anyQueue bool
 }
 
 func newRegistry(defs []fsm.Definition, queues ...string) *registry {
@@ -41,17 +41,16 @@ func (r *registry) spec(name string, version int) *fsm.Spec {
 
 // check refuses an insertion of a machine, step or queue that is unknown here.
 func (r *registry) check(in fsm.Insertion) error {
-	if r.open {
-		return nil
+	if !r.anyMachine {
+		spec := r.spec(in.Machine, in.Version)
+		if spec == nil {
+			return fmt.Errorf("%w: %q version %d; list it in Config.Machines", ErrUnknownMachine, in.Machine, in.Version)
+		}
+		if !spec.HasStep(in.Step) {
+			return fmt.Errorf("%w: machine %q has no step %q", ErrInvalid, in.Machine, in.Step)
+		}
 	}
-	spec := r.spec(in.Machine, in.Version)
-	if spec == nil {
-		return fmt.Errorf("%w: %q version %d; list it in Config.Machines", ErrUnknownMachine, in.Machine, in.Version)
-	}
-	if !spec.HasStep(in.Step) {
-		return fmt.Errorf("%w: machine %q has no step %q", ErrInvalid, in.Machine, in.Step)
-	}
-	if !r.queues[in.Queue] {
+	if !r.anyQueue && !r.queues[in.Queue] {
 		return fmt.Errorf("%w: %q; run it, or list it in InsertQueues", ErrUnknownQueue, in.Queue)
 	}
 	return nil

@@ -119,10 +119,7 @@ func describe(ref Ref) string {
 
 // delivery validates and encodes one signal.
 func (c *Client) delivery(d Delivery) (pg.Delivery, error) {
-	if d.To == nil {
-		return pg.Delivery{}, fmt.Errorf("%w: a signal needs a target: an ID or a Key", ErrInvalid)
-	}
-	id, key, err := d.To.ref()
+	id, key, err := address(d.To)
 	if err != nil {
 		return pg.Delivery{}, err
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/gendurable/gendurable/fsm"
 )
 
@@ -24,9 +26,17 @@ func (p *problems) err() error {
 	return fmt.Errorf("gendurable: the configuration has %d problem(s):\n%w", len(p.errs), errors.Join(p.errs...))
 }
 
+// pool checks the host's pool.
+func (p *problems) pool(pool *pgxpool.Pool) {
+	if pool == nil {
+		p.addf("the pool is nil; open one with pgxpool.New")
+	}
+}
+
 // validate reports every problem of a configuration whose defaults are filled in.
-func (c Config) validate() error {
+func (c Config) validate(pool *pgxpool.Pool) error {
 	p := &problems{}
+	p.pool(pool)
 	p.name("Name", c.Name, ":@")
 	if c.NodeName != "" {
 		p.name("NodeName", c.NodeName, "@")
@@ -38,9 +48,7 @@ func (c Config) validate() error {
 	if c.SweepBatch < 0 {
 		p.addf("SweepBatch %d: must be positive", c.SweepBatch)
 	}
-	if c.MaxPayload < 0 || c.MaxPayload > 64<<20 {
-		p.addf("MaxPayload %d: must be between 1 byte and 64 MiB", c.MaxPayload)
-	}
+	p.maxPayload(c.MaxPayload)
 	if c.Pokes != PokeLocal && c.Pokes != PokeNone {
 		p.addf("Pokes %q: must be %q or %q", c.Pokes, PokeLocal, PokeNone)
 	}
@@ -48,8 +56,18 @@ func (c Config) validate() error {
 		p.addf("Connections %d: this configuration needs at least %d (queues, flushers and sweeps each hold one at a time)",
 			c.Connections, need)
 	}
+	if c.Connections > maxConnections {
+		p.addf("Connections %d: Postgres takes no more than %d", c.Connections, maxConnections)
+	}
 	return p.err()
 }
+
+const (
+	// maxConnections is the most that Postgres's max_connections can be.
+	maxConnections = 262_143
+	// maxDuration leaves room for sums and small multiples, here and in Postgres.
+	maxDuration = 50 * 365 * 24 * time.Hour
+)
 
 func (c Config) validateTimes(p *problems) {
 	for _, f := range []struct {
@@ -61,11 +79,9 @@ func (c Config) validateTimes(p *problems) {
 		{"RetainDone", c.RetainDone}, {"RetainFailed", c.RetainFailed}, {"PollBusy", c.PollBusy},
 		{"PollIdle", c.PollIdle}, {"AwaitProbe", c.AwaitProbe},
 	} {
-		if f.d < time.Millisecond {
-			p.addf("%s %v: must be at least 1ms", f.name, f.d)
-		}
+		p.duration(f.name, f.d)
 	}
-	if c.Heartbeat*3 > c.Lease {
+	if c.Heartbeat > c.Lease/3 {
 		p.addf("Heartbeat %v does not fit Lease %v: a lease must outlast two missed beats, so it is at least three heartbeats",
 			c.Heartbeat, c.Lease)
 	}
@@ -102,6 +118,23 @@ func (c Config) validateFlushers(p *problems) {
 		if c.flusherOf(name) < 0 {
 			p.addf("Flushers: none serves the queue %q; add one without Queues, which serves all", name)
 		}
+	}
+}
+
+// duration checks a time that a configuration names.
+func (p *problems) duration(field string, d time.Duration) {
+	switch {
+	case d < time.Millisecond:
+		p.addf("%s %v: must be at least 1ms", field, d)
+	case d > maxDuration:
+		p.addf("%s %v: must be at most 50 years", field, d)
+	}
+}
+
+// maxPayload checks the largest payload; 0 = the default. More than this no instance may have, see fsm.Limits.
+func (p *problems) maxPayload(n int) {
+	if n < 0 || n > 16<<20 {
+		p.addf("MaxPayload %d: must be between 1 byte and 16 MiB", n)
 	}
 }
 
@@ -158,6 +191,21 @@ func (c Config) warnings() []string {
 		if _, runs := c.Queues[spec.Queue]; !runs && !slices.Contains(c.InsertQueues, spec.Queue) {
 			out = append(out, fmt.Sprintf("this process does not run queue %q of machine %q; its instances wait for another process",
 				spec.Queue, spec.Name))
+		}
+	}
+	used := make(map[int]bool)
+	for name := range c.Queues {
+		used[c.flusherOf(name)] = true
+	}
+	for i, f := range c.Flushers {
+		if !used[i] && len(c.Queues) > 0 {
+			out = append(out, fmt.Sprintf("Flushers[%d] has nothing to do: those before it serve all of this process's queues that it names", i))
+			continue
+		}
+		for _, name := range f.Queues {
+			if _, runs := c.Queues[name]; !runs {
+				out = append(out, fmt.Sprintf("Flushers[%d] names the queue %q, which this process does not run", i, name))
+			}
 		}
 	}
 	return out
