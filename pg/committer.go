@@ -31,6 +31,13 @@ type Committer struct {
 	seq int64
 }
 
+// openings is how far apart the numbers of two flushes are. In between, openings of the row are counted, so that one that
+// comes late (its answer was lost, too) fences what is on its way but does not hide the flush that came last.
+const openings = 1 << 10 // as fate_fence has it
+
+// following is the number of the flush after the one that seq belongs to.
+func following(seq int64) int64 { return (seq/openings + 1) * openings }
+
 // NewCommitter returns a Committer with a row of its own in gen_durable_flushers, which is created by its first flush.
 // The name must be unique among all that are alive, in all processes: contain the node's incarnation in it.
 func (s *Store) NewCommitter(name string) *Committer { return &Committer{store: s, name: name} }
@@ -113,7 +120,7 @@ func (c *Committer) commit(ctx context.Context, f *flush) error {
 		sent, err := c.send(ctx, f)
 		switch {
 		case err == nil:
-			c.seq++
+			c.seq = following(c.seq)
 			return nil
 		case isState(err, "22012") && fenced < maxFenced: // only the fence divides
 			c.seq = 0
@@ -153,19 +160,20 @@ func (c *Committer) send(ctx context.Context, f *flush) (sent bool, err error) {
 		return false, err
 	}
 	defer conn.Release()
-	err = f.send(ctx, conn.Conn(), c.name, c.seq, c.seq+1)
+	err = f.send(ctx, conn.Conn(), c.name, c.seq, following(c.seq))
 	if err != nil && isStalePlan(err) { // an error of the server: the transaction is rolled back
 		if err := conn.Conn().DeallocateAll(ctx); err != nil {
 			return false, fmt.Errorf("drop stale statements: %w", err)
 		}
-		err = f.send(ctx, conn.Conn(), c.name, c.seq, c.seq+1)
+		err = f.send(ctx, conn.Conn(), c.name, c.seq, following(c.seq))
 	}
 	return err == nil || !pgconn.SafeToRetry(err), err
 }
 
 // settle finds out whether a flush whose answer was lost has committed. If not, it never will: its number is fenced.
 func (c *Committer) settle(ctx context.Context, cause error) (committed bool, err error) {
-	attempt, fence := c.seq+1, c.seq+2
+	attempt := following(c.seq)
+	fence := following(attempt)
 	for try := 0; ; try++ {
 		fenced, exists, err := c.fence(ctx, attempt, fence)
 		switch {

@@ -158,7 +158,7 @@ func TestLostWhileTheBackendWaits(t *testing.T) {
 		backend := onConn(t, s, "backend")
 		go func() {
 			lost <- backend.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-				return newFlush(s, batch).send(ctx, conn.Conn(), "patient", c.seq, c.seq+1)
+				return newFlush(s, batch).send(ctx, conn.Conn(), "patient", c.seq, following(c.seq))
 			})
 		}()
 		waiting := `SELECT coalesce(max(pid), 0)::int FROM pg_stat_activity
@@ -267,14 +267,14 @@ func TestLateRequestIsFenced(t *testing.T) {
 	put(t, s, 2)
 	rows := claim(t, s, alice, 2)
 	commitAll(t, c, outcome(rows[0], alice, KindDone))
-	attempt := c.seq + 1
+	before := c.seq
 	committed, err := c.settle(ctx, errors.New("lost"))
 	if err != nil || committed {
 		t.Fatalf("settled as committed: %v, %v", committed, err)
 	}
 	late := newFlush(s, []*entry{{Outcome: new(outcome(rows[1], alice, KindDone))}})
 	err = s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		return late.send(ctx, conn.Conn(), "fence", attempt-1, attempt)
+		return late.send(ctx, conn.Conn(), "fence", before, following(before))
 	})
 	if !isState(err, "22012") {
 		t.Fatalf("the late request got %v", err)
@@ -283,13 +283,13 @@ func TestLateRequestIsFenced(t *testing.T) {
 	commitAll(t, c, outcome(rows[1], alice, KindDone))
 	// The same question again has the same answer, for a fenced attempt and for one that has committed.
 	for range 2 {
-		if fenced, exists, err := c.fence(ctx, c.seq, c.seq+1); fenced || !exists || err != nil {
+		if fenced, exists, err := c.fence(ctx, c.seq, following(c.seq)); fenced || !exists || err != nil {
 			t.Errorf("a committed attempt: fenced %v, exists %v, %v", fenced, exists, err)
 		}
 	}
-	before := c.seq
+	before = c.seq
 	for range 2 {
-		if fenced, _, err := c.fence(ctx, before+1, before+2); !fenced || err != nil {
+		if fenced, _, err := c.fence(ctx, following(before), following(following(before))); !fenced || err != nil {
 			t.Errorf("an attempt that was never made: fenced %v, %v", fenced, err)
 		}
 	}
@@ -300,6 +300,47 @@ func TestLateRequestIsFenced(t *testing.T) {
 	exec(t, s, `DELETE FROM gen_durable_flushers`)
 	put(t, s, 1)
 	commitAll(t, c, outcome(claimOne(t, s, alice), alice, KindDone))
+}
+
+// TestLateQuestions: an opening of the row, or a question about an earlier flush, whose own answers were lost and which
+// the server comes to only now, hides no flush that has committed meanwhile, and lets none commit that is given up.
+func TestLateQuestions(t *testing.T) {
+	s := open(t)
+	ctx := testContext(t)
+	c := s.NewCommitter("late")
+	put(t, s, 2)
+	rows := claim(t, s, alice, 2)
+	if err := c.open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	earlier := following(c.seq)
+	if committed, err := c.settle(ctx, errors.New("lost")); committed || err != nil {
+		t.Fatalf("a flush that was never sent: committed %v, %v", committed, err)
+	}
+	for name, late := range map[string]func() error{
+		"question": func() error { _, _, err := c.fence(ctx, earlier, following(earlier)); return err },
+		"opening":  func() error { return s.NewCommitter("late").open(ctx) },
+	} {
+		before := c.seq
+		commitAll(t, c, outcome(rows[0], alice, KindDone))
+		rows = rows[1:]
+		c.seq = before // the answer to that was lost
+		if err := late(); err != nil {
+			t.Fatal(err)
+		}
+		if committed, err := c.settle(ctx, errors.New("lost")); !committed || err != nil {
+			t.Errorf("after a late %s: committed %v, %v", name, committed, err)
+		}
+	}
+	put(t, s, 1)
+	row := claimOne(t, s, alice)
+	if err := c.open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.NewCommitter("late").open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	commitAll(t, c, outcome(row, alice, KindDone))
 }
 
 // TestLostClaim: rows that were claimed by a statement whose answer was lost go back untouched, those held stay.

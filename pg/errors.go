@@ -75,6 +75,7 @@ func classifyState(code string) ErrorClass {
 	case "23505", // a unique key taken: of children, or of a row whose scope it enters only now
 		"40001", "40P01", // serialization, deadlock
 		"55P03", "55006", // lock timeout, object in use
+		"22012", // only flush_fence divides: somebody else flushes under this name
 		"57014": // cancelled, by a statement_timeout of the role: a smaller batch may fit
 		return Contention
 	case "25006", // read-only: the old primary of a failover
