@@ -8,7 +8,7 @@ import "sync"
 type goroutines struct {
 	mu     sync.Mutex
 	idle   []chan func() // the one that was used last is at the end
-	spare  int           // the fewest that were idle since the last trim
+	spare  int           // the fewest that were idle since the last trim. Invariant: at most len(idle)
 	closed bool
 }
 
@@ -66,7 +66,7 @@ func (g *goroutines) trim() {
 func (g *goroutines) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed = true
+	g.closed, g.spare = true, 0
 	g.end(len(g.idle))
 }
 

@@ -39,7 +39,9 @@ func TestGoroutinesAreReusedAndTrimmed(t *testing.T) {
 	g.Schedule(runtime.Goexit) // costs one goroutine, not the dispatcher
 	together(4)
 	eventually(t, "four goroutines are idle", func() bool { return idle() == 4 })
+	g.trim()
 	g.close()
+	g.trim() // the steps actor may do so while the queue stops
 	together(2)
 	if n := idle(); n != 0 {
 		t.Errorf("%d goroutines are left", n)
