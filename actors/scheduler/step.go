@@ -44,6 +44,11 @@ func (s *step) carryOut(r *run) actors.StepEnded {
 		s.cfg.QueueCounters.NotRun.Add(1)
 		return s.commit(r, nil, failure(reason))
 	}
+	select {
+	case <-r.gone: // while it waited in the mailbox; somebody else may be running it by now
+		return r.worthless(r.why())
+	default:
+	}
 	in := s.input(r)
 	return s.conclude(r, in, fsm.Run(r.ctx, r.spec, in), func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
@@ -129,11 +134,17 @@ func (s *step) commit(r *run, refused func(error) actors.StepEnded, e *fsm.Encod
 		s.cfg.Logger.Error("gendurable: the database refuses even to fail an instance; it is run again when its lease is over",
 			"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "step", r.row.Step, "error", err)
 		return r.ended(actors.EndVanished, -1)
-	case errors.Is(err, fsm.ErrLeaseLost):
-		return r.ended(actors.EndStale, -1)
 	default:
-		return r.ended(actors.EndAbandoned, -1)
+		return r.worthless(err)
 	}
+}
+
+// worthless is the end of a run whose outcome does not matter any more, for the reason that why gives.
+func (r *run) worthless(why error) actors.StepEnded {
+	if errors.Is(why, fsm.ErrLeaseLost) {
+		return r.ended(actors.EndStale, -1)
+	}
+	return r.ended(actors.EndAbandoned, -1)
 }
 
 // submit asks a flusher until it knows the answer, or nobody wants to know any more: then the error is
