@@ -3,6 +3,7 @@ package flusher
 import (
 	"testing"
 
+	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -63,5 +64,21 @@ func TestTouched(t *testing.T) {
 		if n != c.want {
 			t.Errorf("kind %d: %d rows, want %d", c.kind, n, c.want)
 		}
+	}
+}
+
+// A step actor uses its reply channel again, so a second answer would be taken for that of its next outcome.
+func TestAPanicAfterTheEntryWasTakenGivesOneAnswer(t *testing.T) {
+	w := newWriter(Config{}.withDefaults())
+	defer w.cancel()
+	f := newFlusher(w)
+	reply := make(chan actors.Committed, 2)
+	func() {
+		defer func() { _ = recover() }()
+		f.commit(nil, &actors.Commit{Outcome: pg.Outcome{ID: 1}, Reply: reply}) // panics on the way to its mailbox
+	}()
+	f.abandon(actors.ErrRestarting)
+	if n := len(reply); n != 1 {
+		t.Errorf("%d answers", n)
 	}
 }

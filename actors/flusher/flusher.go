@@ -22,7 +22,7 @@ type flusher struct {
 	scheduled bool // a flushNow is in the mailbox
 	lingering bool // the open batch waits for more
 
-	// handling is the caller of the message in hand, for the case that handling it panics.
+	// handling is the caller of the message in hand as long as its entry is nowhere, for the case that handling panics.
 	handling chan<- actors.Committed
 	drains   []actors.Flush
 }
@@ -104,6 +104,7 @@ func (f *flusher) enqueue(ctx actor.Context, o *pg.Outcome, w waiter) {
 		w.answer(actors.Committed{Err: actors.ErrStopped})
 		return
 	case len(o.Children) > f.w.MaxChildren:
+		f.handling = nil
 		f.w.side.add(&entry{outcome: *o, waiter: w, alone: true})
 		return
 	}
@@ -114,6 +115,7 @@ func (f *flusher) enqueue(ctx actor.Context, o *pg.Outcome, w waiter) {
 	}
 	first := f.open.len() == 0
 	f.open.add(*o, w, bytes)
+	f.handling = nil // one answer each: a second would be taken for that of the caller's next outcome
 	switch {
 	case f.writing || f.scheduled:
 	case f.w.Linger > 0 && first && len(f.full) == 0:
