@@ -49,6 +49,7 @@ func (f *flush) send(ctx context.Context, conn *pgx.Conn, name string, seq, next
 		e.committed, e.cancelled, e.verdict = false, false, Verdict{ID: e.ID, Fate: Stale}
 	}
 	var b pgx.Batch
+	f.store.queueSettings(&b)
 	b.Queue(f.store.sql("flush_fence"), name, seq, next)
 	f.queueLock(&b)
 	f.queueNext(&b)
@@ -59,6 +60,13 @@ func (f *flush) send(ctx context.Context, conn *pgx.Conn, name string, seq, next
 	f.queueConsume(&b)
 	f.queueEndRiders(&b)
 	return conn.SendBatch(ctx, &b).Close()
+}
+
+// queueSettings makes the settings that sessions do not have.
+func (s *Store) queueSettings(b *pgx.Batch) {
+	if s.sessionless {
+		b.Queue(s.sql("session_settings"), flushSettings, valuesOf(flushSettings))
+	}
 }
 
 // queueLock takes the rows of several kinds in one order. A single statement does that by itself: its nested loop is

@@ -94,7 +94,7 @@ func bare(rows []Insertion) bool {
 func bareArgs(rows []Insertion) []any {
 	n := len(rows)
 	machine, version, step := make([]string, n), make([]int32, n), make([]string, n)
-	state, queue, priority := make([][]byte, n), make([]string, n), make([]int16, n)
+	state, queue, priority := make([]string, n), make([]string, n), make([]int16, n)
 	for i := range rows {
 		r := &rows[i]
 		machine[i], version[i], step[i] = r.Machine, int32(r.Version), r.Step
@@ -277,11 +277,13 @@ func weightOrOne(w float64) float64 {
 	return w
 }
 
-func jsonOrEmpty(b []byte) []byte {
+// jsonOrEmpty is a document as the statements take it: as text. A []byte would be taken for bytea by the modes of pgx that
+// ask the server for no types.
+func jsonOrEmpty(b []byte) string {
 	if len(b) == 0 {
-		return []byte("{}")
+		return "{}"
 	}
-	return b
+	return string(b)
 }
 
 func orZero(id *int64) int64 {

@@ -54,7 +54,12 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 func (s *Store) ExtendOne(ctx context.Context, worker string, lease time.Duration, id int64) (Beat, error) {
 	beat := Beat{ID: id, State: Extended}
 	err := onFreshPlan(ctx, s.pool, func(db DB) error {
-		return db.QueryRow(ctx, s.sql("extend_one"), worker, micros(lease), id).Scan(&beat.CancelReason)
+		var b pgx.Batch
+		s.queueSettings(&b)
+		b.Queue(s.sql("extend_one"), worker, micros(lease), id).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&beat.CancelReason)
+		})
+		return db.SendBatch(ctx, &b).Close()
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

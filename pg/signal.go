@@ -50,7 +50,7 @@ func (s *Store) signalOne(ctx context.Context, db DB, d *Delivery) ([]Delivered,
 func (s *Store) signalMany(ctx context.Context, db DB, ds []Delivery) ([]Delivered, error) {
 	n := len(ds)
 	ids, keys, names := make([]int64, n), make([]string, n), make([]string, n)
-	payloads, dedup := make([][]byte, n), make([]string, n)
+	payloads, dedup := make([]string, n), make([]string, n)
 	for i := range ds {
 		d := &ds[i]
 		if ids[i] = d.ID; d.ID == 0 {

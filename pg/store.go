@@ -41,6 +41,7 @@ type Store struct {
 	schema        string
 	engine        string
 	interoperable bool
+	sessionless   bool // the pool's sessions may have no settings; see EnginePool
 	// The sequences behind gen_durable.id and signals.id, qualified and quoted.
 	idSequence, signalSequence string
 
@@ -74,6 +75,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	s := &Store{
 		pool: pool, schema: schema, engine: o.Engine, interoperable: o.Interoperable, text: loadStatements(schema),
+		sessionless: !namesStatements(pool.Config()),
 	}
 	err = pool.QueryRow(ctx, `SELECT pg_get_serial_sequence($1, 'id'), pg_get_serial_sequence($2, 'id')`,
 		pgx.Identifier{schema, "gen_durable"}.Sanitize(), pgx.Identifier{schema, "signals"}.Sanitize(),

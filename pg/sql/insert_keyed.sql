@@ -1,5 +1,5 @@
 -- New instances, some of them with a correlation key or a request id.
--- $1 text[] machine · $2 int[] version · $3 text[] step · $4 jsonb[] state · $5 text[] queue · $6 smallint[] priority
+-- $1 text[] machine · $2 int[] version · $3 text[] step · $4 text[] state, JSON · $5 text[] queue · $6 smallint[] priority
 -- $7 text[] concurrency key, '' = none · $8 text[] rate limit, '' = none · $9 float8[] weight
 -- $10 timestamptz[] eligible at, or null · $11 bigint[] delay in µs, for when that is null
 -- $12 boolean has_inbox and has_children
@@ -15,7 +15,7 @@
 -- Indexes: gen_durable_requests_pkey, gen_durable_correlation; writes the pick index and the pkeys.
 WITH u AS MATERIALIZED (
     SELECT r.*, nextval($16::text::regclass) AS id
-      FROM unnest($1::text[], $2::int[], $3::text[], $4::jsonb[], $5::text[], $6::smallint[], $7::text[], $8::text[],
+      FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[],
                   $9::float8[], $10::timestamptz[], $11::bigint[], $13::text[], $14::smallint[], $15::text[])
            WITH ORDINALITY
            AS r(fsm, version, step, state, queue, priority, concurrency_key, rate_limit, weight, eligible_at, delay,
@@ -33,7 +33,7 @@ WITH u AS MATERIALIZED (
            (id, fsm, fsm_version, step, state, queue, priority, concurrency_key, rate_limit, weight, eligible_at,
             correlation_key, correlation_scope, has_inbox, has_children)
     OVERRIDING SYSTEM VALUE
-    SELECT u.id, u.fsm, u.version, u.step, u.state, u.queue, u.priority, nullif(u.concurrency_key, ''),
+    SELECT u.id, u.fsm, u.version, u.step, u.state::jsonb, u.queue, u.priority, nullif(u.concurrency_key, ''),
            nullif(u.rate_limit, ''), u.weight, coalesce(u.eligible_at, now() + u.delay * interval '1 microsecond'),
            nullif(u.correlation_key, ''),
            CASE u.scope

@@ -1,5 +1,5 @@
 -- Delivers signals to instances, named by id or by the correlation key they occupy.
--- $1 bigint[] id, 0 = by key · $2 text[] key, '' = by id · $3 text[] name · $4 jsonb[] payload
+-- $1 bigint[] id, 0 = by key · $2 text[] key, '' = by id · $3 text[] name · $4 text[] payload, JSON
 -- $5 text[] dedup key, '' = none · $6 text the identity sequence of signals
 -- Returns, in no order: a row (position from 1, target, null, null, null) for each entry whose target was not refused; a
 -- row (position, null, signal, null, null) for each that was stored; a row (null, target, null, queue, woken) for each
@@ -17,7 +17,7 @@ WITH entry AS MATERIALIZED (
     SELECT u.position, u.key, u.name, u.payload, u.dedup_key,
            CASE WHEN u.key = '' THEN u.id
                 ELSE (SELECT g.id FROM public.gen_durable g WHERE g.correlation_guard = u.key) END AS target
-      FROM unnest($1::bigint[], $2::text[], $3::text[], $4::jsonb[], $5::text[]) WITH ORDINALITY
+      FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[]) WITH ORDINALITY
            AS u(id, key, name, payload, dedup_key, position)
 ), held AS MATERIALIZED (
     SELECT g.id, g.correlation_guard, g.queue, g.has_inbox,
@@ -54,7 +54,7 @@ WITH entry AS MATERIALIZED (
 ), stored AS (
     INSERT INTO public.signals AS s (id, target_id, name, payload, dedup_key)
     OVERRIDING SYSTEM VALUE
-    SELECT a.id, a.target, a.name, a.payload, nullif(a.dedup_key, '')
+    SELECT a.id, a.target, a.name, a.payload::jsonb, nullif(a.dedup_key, '')
       FROM accepted a
     ON CONFLICT DO NOTHING
     RETURNING s.id, s.target_id, s.name

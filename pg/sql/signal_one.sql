@@ -1,5 +1,5 @@
 -- Delivers one signal: what signal does, for the common case, at a third of its cost.
--- $1 bigint id, 0 = by key · $2 text key, '' = by id · $3 text name · $4 jsonb payload · $5 text dedup key, '' = none
+-- $1 bigint id, 0 = by key · $2 text key, '' = by id · $3 text name · $4 text payload, JSON · $5 text dedup key, '' = none
 -- Returns a row unless the target was refused: the target, the signal (null = the dedup key was accepted before), the
 -- queue, and whether the target was woken.
 -- Locks: the target first; everything else happens under that lock. See signal for why.
@@ -19,7 +19,7 @@ WITH held AS MATERIALIZED (
     RETURNING 1
 ), stored AS (
     INSERT INTO public.signals AS s (target_id, name, payload, dedup_key)
-    SELECT h.id, $3::text, $4::jsonb, nullif($5::text, '')
+    SELECT h.id, $3::text, $4::text::jsonb, nullif($5::text, '')
       FROM held h
      WHERE $5::text = '' OR EXISTS (SELECT FROM remembered)
     ON CONFLICT DO NOTHING
