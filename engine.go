@@ -189,12 +189,11 @@ const removeTimeout = 5 * time.Second
 func (e *Engine) shutdown(why error) {
 	defer close(e.done)
 	e.err = why
-	switch {
-	case why == nil:
+	if why == nil {
 		e.err = e.tree.drain(e.patience, e.cfg.DrainTimeout)
-	case errors.Is(why, ErrReplaced): // the rows belong to others already
-	default:
-		// Steps are interrupted, and their rows go back now rather than when their leases end.
+	} else {
+		// Steps are interrupted, and what is still claimed goes back now rather than when its lease ends. That is not
+		// nothing when another process has taken the name: rows were claimed until this one learnt of it.
 		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 		_ = e.tree.drain(ctx, 0)
 		cancel()

@@ -12,6 +12,7 @@ import (
 	"github.com/gendurable/gendurable"
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
 )
 
 // ended waits for the engine's end.
@@ -196,5 +197,102 @@ func TestNextStartTakesOverWhatAStopLeft(t *testing.T) {
 	case <-entered:
 	case <-time.After(patience):
 		t.Fatal("the row that the first engine left waits for its lease")
+	}
+}
+
+// A start that fails half-way leaves nothing that is in the way of the next.
+func TestAFailedStartCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	cfg := gendurable.Config{
+		NodeName: "n", Machines: []fsm.Definition{double}, ActorSystem: actors.NewSystem(quietly()), Logger: quietly(),
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE gen_durable_nodes`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gendurable.Start(t.Context(), pool, cfg); err == nil {
+		t.Fatal("the node could be registered in a table that is locked")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	engine := start(t, pool, cfg)
+	if s := await(t, engine, insert(t, engine, double.New(number{1}))); !s.Done() {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Messages of the drain may be in the hands of actors that crash; nothing of it may be lost.
+func TestActorsMayCrashDuringTheDrain(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	c := &tally{runs: make(map[string]int)}
+	m := c.steps()
+	cfg := gendurable.Config{
+		Machines: []fsm.Definition{m}, Logger: quietly(), Lease: time.Hour,
+		Queues: map[string]gendurable.Queue{"default": {Concurrency: 20}},
+	}
+	const rounds, each = 8, 300
+	queue := actors.NameQueue("default")
+	victims := [][]string{{queue, actors.NameScheduler}, {actors.NameFlusher(0)}}
+	for round := range rounds {
+		engine := start(t, pool, cfg)
+		_, before := c.repeated()
+		insertSteps(t, engine, m, each)
+		eventually(t, "some work", func() bool { _, ran := c.repeated(); return ran > before+100 })
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			stop(t, engine)
+		}()
+		for i := range 8 {
+			engine.Crash(victims[(i+round)%len(victims)]...)
+			<-time.After(time.Duration(i*round) * 200 * time.Microsecond) // elsewhere in each round
+		}
+		<-stopped
+		if n := count(t, pool, `SELECT count(*) FROM gen_durable WHERE status = 'executing'`); n != 0 {
+			t.Errorf("round %d: %d rows are left claimed", round, n)
+		}
+	}
+	start(t, pool, cfg)
+	allDone(t, pool, rounds*each)
+	if repeated, ran := c.repeated(); repeated != 0 || ran != 3*rounds*each {
+		t.Errorf("%d steps ran, %d of them more than once", ran, repeated)
+	}
+}
+
+// Between the moment in which another process takes the name and the heartbeat that shows it, an engine goes on claiming.
+func TestAReplacedEngineGivesBackWhatItClaimedSince(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	g := newGate()
+	slow := g.machine("slow")
+	engine := start(t, pool, gendurable.Config{
+		NodeName: "n", Machines: []fsm.Definition{slow}, Lease: time.Hour, Heartbeat: 3 * time.Second, Logger: quietly(),
+	})
+	store, err := pg.Open(t.Context(), pool, pg.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	successor := pg.Node{Engine: gendurable.DefaultName, Name: "n", Incarnation: "0123456789abcdef", Named: true}
+	if _, err := store.RegisterNode(t.Context(), successor, time.Hour, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, engine, slow.New(number{}))
+	select {
+	case <-g.entered:
+	case <-engine.Done():
+		t.Fatal("the engine noticed too early for this test")
+	}
+	ended(t, engine)
+	if !errors.Is(engine.Err(), gendurable.ErrReplaced) {
+		t.Errorf("the engine ended with %v", engine.Err())
+	}
+	if n := count(t, pool, `SELECT count(*) FROM gen_durable WHERE status = 'runnable' AND attempt = 0`); n != 1 {
+		t.Error("the row waits for its lease")
 	}
 }
