@@ -78,6 +78,9 @@ type Config struct {
 	AwaitProbe time.Duration
 	// Pokes is how processes learn of runnable work before they poll. Default PokeLocal.
 	Pokes PokeTransport
+	// ListenURL is where PokePostgres listens, as a connection string, for a pool that goes through PgBouncer in
+	// transaction mode or the like: LISTEN needs a session of its own on the server. Default: as the pool connects.
+	ListenURL string
 	// DisableVacuum turns off the engine's own VACUUM of its tables under load. It is off by itself when the
 	// database role does not own them.
 	DisableVacuum bool
@@ -122,6 +125,9 @@ type PokeTransport string
 const (
 	// PokeLocal reaches the schedulers of this engine.
 	PokeLocal PokeTransport = "local"
+	// PokePostgres reaches those of every process with an engine of this name on this database as well, by LISTEN and
+	// NOTIFY. It costs a connection a process, and a small commit now and then. Config.Name may have 46 bytes then.
+	PokePostgres PokeTransport = "postgres"
 	// PokeNone announces nothing: all work is found by the poll.
 	PokeNone PokeTransport = "none"
 )
