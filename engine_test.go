@@ -530,3 +530,6 @@ func TestAwaitByManyCallers(t *testing.T) {
 		t.Errorf("await of nobody: %v", err)
 	}
 }
+
+// direct is the connection string of a pool's database.
+func direct(pool *pgxpool.Pool) string { return pool.Config().ConnString() }
