@@ -23,6 +23,7 @@ import (
 const (
 	envWorker = "GENDURABLE_TEST_WORKER" // the number of the worker
 	envURL    = "GENDURABLE_TEST_URL"
+	envListen = "GENDURABLE_TEST_LISTEN_URL"
 	envDeaf   = "GENDURABLE_TEST_DEAF" // set: no poll within the life of a test, announcements only
 )
 
@@ -86,6 +87,7 @@ func work(ctx context.Context) error {
 	}
 	if os.Getenv(envDeaf) != "" {
 		cfg.Pokes, cfg.PollBusy, cfg.PollIdle = gendurable.PokePostgres, time.Hour, time.Hour
+		cfg.ListenURL = os.Getenv(envListen)
 	}
 	engine, err := gendurable.Start(ctx, pool, cfg)
 	if err != nil {
@@ -100,7 +102,7 @@ func work(ctx context.Context) error {
 func worker(t *testing.T, pool *pgxpool.Pool, number int, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", envWorker, number), envURL+"="+pool.Config().ConnString())
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", envWorker, number), envURL+"="+pool.Config().ConnString(), envListen+"="+direct(pool))
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = t.Output()
 	stdin, err := cmd.StdinPipe()
