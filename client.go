@@ -51,8 +51,9 @@ type ClientConfig struct {
 	AwaitProbe time.Duration
 	// MaxPayload is the largest encoded state or signal payload in bytes. Default 1 MiB, at most 16 MiB.
 	MaxPayload int
-	// Interoperable is as in Config.
+	// Interoperable and Codec are as in Config.
 	Interoperable bool
+	Codec         Codec
 	// Pokes is PokePostgres to announce what this client inserts and signals to the processes with an engine of its Name.
 	// It takes a connection of the pool for a moment, shortly after the call. Default PokeNone: their polls find the work.
 	Pokes PokeTransport
@@ -90,7 +91,7 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 	reg := newRegistry(cfg.Machines, cfg.Queues...)
 	reg.anyMachine = len(cfg.Machines) == 0
 	reg.anyQueue = reg.anyMachine && len(cfg.Queues) == 0
-	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable})
+	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec})
 	c.waiter = newProber(store, cfg.AwaitProbe, cfg.Logger)
 	if cfg.Pokes == PokePostgres {
 		token, err := uniqueToken()

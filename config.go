@@ -85,8 +85,12 @@ type Config struct {
 	// database role does not own them.
 	DisableVacuum bool
 
-	// MaxPayload is the largest encoded state, result or signal payload in bytes. Default 1 MiB, at most 16 MiB.
+	// MaxPayload is the largest encoded state, result or signal payload in bytes, before the Codec. Default 1 MiB, at most
+	// 16 MiB.
 	MaxPayload int
+	// Codec is what states, results and signal payloads are stored through: encryption, as a rule. All processes that share
+	// the rows need one that reads what the others write; rows that were written without one stay readable. Default: none.
+	Codec Codec
 	// Interoperable refuses states, results and payloads that are not JSON objects and keeps rows readable for
 	// engines of other languages on the same tables.
 	Interoperable bool
@@ -117,6 +121,9 @@ type Flusher struct {
 	// it is free, and what arrives meanwhile is the next batch.
 	Linger time.Duration
 }
+
+// Codec encodes and decodes what is stored of states, results and signal payloads. See docs/codec.md.
+type Codec = fsm.Codec
 
 // PokeTransport says how runnable work is announced.
 type PokeTransport string

@@ -78,7 +78,7 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 	queues := slices.Sorted(maps.Keys(cfg.Queues))
 	reg := newRegistry(cfg.Machines, append(queues, cfg.InsertQueues...)...)
 	e := &Engine{
-		Client: newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable}),
+		Client: newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec}),
 		cfg:    cfg, log: cfg.Logger, private: private, done: make(chan struct{}),
 	}
 	e.patience, e.cut = context.WithCancelCause(context.Background())
