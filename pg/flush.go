@@ -131,7 +131,7 @@ func (f *flush) queueAwait(b *pgx.Batch) {
 	}
 	b.Queue(f.store.sql("flush_await"), of.ids(), of.workers(), steps, states, awaits, timeouts, of.claims()).
 		Query(f.parked(of, AwaitingSignal))
-	b.Queue(f.store.sql("flush_recheck"), of.ids(), handed).Query(f.requeued(of))
+	b.Queue(f.store.sql("flush_recheck"), of.ids(), handed).Query(f.rechecked(of))
 }
 
 func (f *flush) queueChildren(b *pgx.Batch) {
@@ -222,6 +222,23 @@ func (f *flush) requeued(of entries) func(pgx.Rows) error {
 			if queue != nil {
 				f.wake(*queue)
 			}
+			return of.commit(id, Runnable)
+		})
+		return err
+	}
+}
+
+// rechecked reads id and queue of rows for which an awaited signal was there; a null queue is one that has to stay parked
+// nonetheless.
+func (f *flush) rechecked(of entries) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id int64
+		var queue *string
+		_, err := pgx.ForEachRow(rows, []any{&id, &queue}, func() error {
+			if queue == nil {
+				return nil
+			}
+			f.wake(*queue)
 			return of.commit(id, Runnable)
 		})
 		return err

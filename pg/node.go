@@ -24,7 +24,7 @@ type RegisterResult struct {
 // was not extended for two heartbeats. Call ReclaimStale at later beats for what was too fresh.
 func (s *Store) RegisterNode(ctx context.Context, n Node, lease, heartbeat time.Duration) (RegisterResult, error) {
 	var r RegisterResult
-	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+	err := atomically(ctx, s.pool, func(db DB) error {
 		r = RegisterResult{}
 		return pgx.BeginFunc(ctx, db.(beginner), func(tx pgx.Tx) error {
 			err := tx.QueryRow(ctx, s.sql("node_lock"), n.Engine, nodeRow(n)).Scan(&r.Replaced)
@@ -82,7 +82,7 @@ func (s *Store) RemoveNode(ctx context.Context, n Node) error {
 // ReclaimStale gives back the claims of other incarnations with the same node name whose lease was not extended for two
 // heartbeats. It returns how many, and the queues where they are runnable again. One round trip.
 func (s *Store) ReclaimStale(ctx context.Context, engine, node, incarnation string, lease, heartbeat time.Duration) (n int, queues []string, err error) {
-	err = onFreshPlan(ctx, s.pool, func(db DB) error {
+	err = atomically(ctx, s.pool, func(db DB) error {
 		return db.QueryRow(ctx, s.sql("reclaim"), engine, node, incarnation, "", staleAhead(lease, heartbeat)).Scan(&n, &queues)
 	})
 	if err != nil {

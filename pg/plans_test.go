@@ -97,7 +97,7 @@ func TestPlansOfTheEngine(t *testing.T) {
 		"flush_next":       {indexes: []string{pkey}, driven: true},
 		"flush_retry":      {indexes: []string{pkey}, driven: true},
 		"flush_await":      {indexes: []string{pkey}, driven: true},
-		"flush_recheck":    {indexes: []string{pkey, target}, driven: true},
+		"flush_recheck":    {indexes: []string{guard, pkey, target}, driven: true},
 		"flush_children":   {indexes: []string{pkey}, driven: true},
 		"flush_spawn":      {indexes: []string{pkey}, driven: true},
 		"flush_end":        {indexes: []string{pkey}, driven: true},
