@@ -34,6 +34,7 @@ type detail struct {
 	Function string   `json:"Function Name"`
 	Parent   string   `json:"Parent Relationship"`
 	Subplan  string   `json:"Subplan Name"`
+	Filter   string   `json:"Join Filter"`
 	Plans    []detail `json:"Plans"`
 }
 
@@ -148,6 +149,9 @@ func TestPlansOfTheEngine(t *testing.T) {
 					}
 				case "Nested Loop":
 					driven = driven || drives(n.Plans[0])
+					if inner := n.Plans[1]; settings != "default" && n.Filter != "" && inner.Index == "" && inner.Type != "Memoize" {
+						bad = "a loop over a product: " + n.Filter
+					}
 				case "Hash Join", "Merge Join":
 					if settings != "default" {
 						bad = n.Type
