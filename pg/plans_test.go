@@ -170,11 +170,11 @@ func TestPlansOfTheEngine(t *testing.T) {
 	t.Run("claim", func(t *testing.T) { claimStopsEarly(t, engine.Conn(), s) })
 }
 
-// drives reports whether an unnest, perhaps under a sort or another loop, is the outer side.
+// drives reports whether an unnest, perhaps under a sort, an append or another loop, is the outer side.
 func drives(n detail) bool {
 	found := n.Type == "Function Scan"
 	for _, p := range n.Plans {
-		found = found || p.Parent == "Outer" && drives(p)
+		found = found || (p.Parent == "Outer" || p.Parent == "Member") && drives(p)
 	}
 	return found
 }

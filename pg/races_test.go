@@ -138,6 +138,34 @@ func TestLockOrder(t *testing.T) {
 	}
 }
 
+// TestParentsInTheLockOrder: a parent that is younger than another row of the flush is locked before that row, so that
+// a batch of signals to both does not deadlock with the flush.
+func TestParentsInTheLockOrder(t *testing.T) {
+	s := open(t)
+	c := s.NewCommitter("setup")
+	old := put(t, s, 1)[0]
+	between := put(t, s, 1, func(i *Insertion) { i.Queue = "other" })[0]
+	parent, _ := spawn(t, s, c, 1)
+	rows := claim(t, s, alice, 2) // the old one and the child
+	interleave(t, s, map[string]move{
+		"hold":   locking(between),
+		"flush":  flushing(t, s, "order", Committed, outcome(rows[0], alice, KindDone), outcome(rows[1], alice, KindDone)),
+		"signal": signalling(old, between, parent),
+	}, `
+		host    begin
+		host    hold
+		caller  signal  blocks
+		flusher flush   blocks
+		host    commit
+		caller  resumes
+		flusher resumes
+	`)
+	if parent < old || old != rows[0].ID {
+		t.Fatalf("the parent is %d, the other row %d of %v", parent, old, claimedIDs(rows))
+	}
+	wantStatus(t, s, Runnable, parent)
+}
+
 // TestTwoFlushesJoinOneParent: the second decrement waits and starts from the first one's number.
 func TestTwoFlushesJoinOneParent(t *testing.T) {
 	s := open(t)
