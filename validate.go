@@ -146,8 +146,8 @@ func (c Config) flusherOf(queue string) int {
 }
 
 // connections is how many connections the engine can use at once: one a queue for claims and beats, two a
-// flusher (its batch and its slow lane), and one each for reaper, gc, await and node.
-func (c Config) connections() int { return len(c.Queues) + 2*len(c.Flushers) + 4 }
+// flusher (its batch and its slow lane), two each for reaper and gc (their two sweeps), one each for await and node.
+func (c Config) connections() int { return len(c.Queues) + 2*len(c.Flushers) + 6 }
 
 // name checks a name that becomes part of a claim's identity.
 func (p *problems) name(field, s, forbidden string) {
