@@ -117,24 +117,27 @@ func (c *Committer) commit(ctx context.Context, f *flush) error {
 		if err := c.open(ctx); err != nil {
 			return fmt.Errorf("pg: open flusher %s: %w", c.name, err)
 		}
-		sent, err := c.send(ctx, f)
+		sent, cause := c.send(ctx, f)
 		switch {
-		case err == nil:
+		case cause == nil:
 			c.seq = following(c.seq)
 			return nil
-		case isState(err, "22012") && fenced < maxFenced: // only the fence divides
+		case isState(cause, "22012") && fenced < maxFenced: // only the fence divides
 			c.seq = 0
 			fenced++
 			continue
-		case !sent || isAborted(err):
-			return fmt.Errorf("pg: flush %d outcomes: %w", len(f.entries), err)
+		case !sent || isAborted(cause):
+			return fmt.Errorf("pg: flush %d outcomes: %w", len(f.entries), cause)
 		}
-		committed, err := c.settle(ctx, err)
+		committed, err := c.settle(ctx, cause)
 		if err != nil {
 			return err
 		}
 		if committed {
 			return c.assume(ctx, f)
+		}
+		if Classify(cause) != Connection { // it was not the connection's fault, and the same again would end the same
+			return fmt.Errorf("pg: flush %d outcomes (nothing was committed): %w", len(f.entries), cause)
 		}
 		if err := pause(ctx, lost); err != nil {
 			return fmt.Errorf("pg: flush %d outcomes (nothing was committed): %w", len(f.entries), err)

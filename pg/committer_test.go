@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/internal/devpg"
@@ -409,6 +411,34 @@ func TestBadDataLeavesTheOthersWhole(t *testing.T) {
 func random(t *testing.T, s *Store, n int) string {
 	t.Helper()
 	return value[string](t, s, `SELECT substr(string_agg(md5(random()::text), ''), 1, $1) FROM generate_series(0, $1 / 32)`, n)
+}
+
+// unsendable is a codec that encodes nothing.
+type unsendable struct{ pgtype.Codec }
+
+func (unsendable) PlanEncode(*pgtype.Map, uint32, int16, any) pgtype.EncodePlan { return nil }
+
+// TestUnsendable: a flush that fails on our side of the connection is not sent again and again.
+func TestUnsendable(t *testing.T) {
+	s := open(t)
+	cfg := s.pool.Config()
+	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		conn.TypeMap().RegisterType(&pgtype.Type{Name: "_bool", OID: pgtype.BoolArrayOID, Codec: unsendable{pgtype.BoolCodec{}}})
+		return nil
+	}
+	broken, err := pgxpool.NewWithConfig(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broken.Close)
+	own := *s
+	own.pool = broken
+	put(t, s, 1)
+	row := claimOne(t, s, alice)
+	if _, err := own.NewCommitter("unsendable").Flush(testContext(t), []Outcome{outcome(row, alice, KindDone)}); err == nil || errors.Is(err, ErrFateUnknown) {
+		t.Errorf("the flush returned %v", err)
+	}
+	wantStatus(t, s, Executing, row.ID)
 }
 
 // TestRestartedServer: a flush that meets a server restart is not lost.

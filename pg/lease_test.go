@@ -139,6 +139,25 @@ func TestReaper(t *testing.T) {
 	}
 }
 
+// TestCrashesBesideTheOriginal: progress that the original engine has committed sets attempt back and leaves our count of
+// crashes alone; what was counted before it does not count any more.
+func TestCrashesBesideTheOriginal(t *testing.T) {
+	s := open(t)
+	id := put(t, s, 1)[0]
+	for range 3 {
+		claimOne(t, s, alice)
+		reap(t, s)
+	}
+	exec(t, s, `UPDATE gen_durable SET attempt = 0`)
+	if row := claimOne(t, s, alice); row.Crashes != 0 {
+		t.Errorf("the claim shows %+v", row)
+	}
+	reap(t, s)
+	if in := get(t, s, id); in.Crashes != 1 || in.Attempt != 1 {
+		t.Errorf("after one more crash the row is %+v", in)
+	}
+}
+
 // TestDeadlines: a timeout is a wake; limits and queues are told.
 func TestDeadlines(t *testing.T) {
 	s := open(t)

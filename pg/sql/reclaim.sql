@@ -23,7 +23,7 @@ WITH orphan AS MATERIALIZED (
 ), reclaimed AS (
     UPDATE public.gen_durable g
        SET status = 'runnable', attempt = CASE WHEN g.attempt < 2147483647 THEN g.attempt + 1 ELSE g.attempt END,
-           crashes = CASE WHEN g.crash_step = g.step THEN g.crashes + 1 ELSE 1 END, crash_step = g.step,
+           crashes = CASE WHEN g.crash_step = g.step THEN least(g.crashes, g.attempt) + 1 ELSE 1 END, crash_step = g.step,
            locked_by = NULL, lease_expires_at = NULL, concurrency_shard = NULL, updated_at = now()
      WHERE g.id = ANY (ARRAY(SELECT o.id FROM orphan o WHERE o.entering IS NULL
                           UNION ALL
