@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -170,10 +171,8 @@ func onConn(t *testing.T, s *Store, name string) *Store {
 	t.Helper()
 	cfg := s.pool.Config()
 	cfg.MaxConns = 1
-	params := map[string]string{}
-	for k, v := range cfg.ConnConfig.RuntimeParams {
-		params[k] = v
-	}
+	params := maps.Clone(engineSettings)
+	cfg.AfterConnect = nil // it would set the lock_timeout as well
 	params["application_name"], params["lock_timeout"] = appName(name), "0"
 	cfg.ConnConfig.RuntimeParams = params
 	pool, err := pgxpool.NewWithConfig(testContext(t), cfg)

@@ -43,6 +43,9 @@ func TestOtherDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := value[string](t, s, `SELECT current_setting('transaction_isolation') || current_setting('lock_timeout')`); got != "read committed200ms" {
+		t.Errorf("the settings are %s", got)
+	}
 	put(t, s, 1)
 	signal(t, s, claimOne(t, s, alice).ID, "noise") // the inbox is known of: a delivery need not write the row
 	reap(t, s)
