@@ -9,6 +9,7 @@ import (
 
 // TestInsertOnceBeforeASecondLook: a stale statement of the second look does not repeat what the first has inserted.
 func TestInsertOnceBeforeASecondLook(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	cfg := host.Config()
@@ -40,6 +41,7 @@ func TestInsertOnceBeforeASecondLook(t *testing.T) {
 
 // TestSerializableHost: what the host's stricter transactions refuse because of a race is tried again.
 func TestSerializableHost(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	cfg := host.Config()
 	cfg.MaxConns = 4

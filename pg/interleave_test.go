@@ -202,6 +202,7 @@ func closeSession(t *testing.T, pool *pgxpool.Pool, name string) {
 }
 
 func TestInterleaveSeesLocks(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	exec(t, s, `CREATE TABLE stage (id int PRIMARY KEY, n int NOT NULL); INSERT INTO stage VALUES (1, 0)`)
 	add := func(ctx context.Context, _ *Store, db DB) error {

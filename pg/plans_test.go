@@ -78,6 +78,7 @@ func explain(t *testing.T, conn *pgx.Conn, text string) (detail, string) {
 // connections plan it: one generic plan, on the statistics of a million rows. The updates of a flush are nested loops
 // driven by the array, so that they write in its order.
 func TestPlansOfTheEngine(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	fillMillion(t, s)
 	const (

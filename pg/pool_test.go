@@ -31,6 +31,7 @@ func otherDefaults(t *testing.T, host *pgxpool.Pool) {
 // TestOtherDefaults: the engine's sessions do not take over what the role, the database, or a hook of the host has set. A
 // park under an older snapshot would sleep on the signal that it has waited for.
 func TestOtherDefaults(t *testing.T) {
+	t.Parallel()
 	host := devpg.Database(t, Migrate)
 	otherDefaults(t, host)
 	ctx := testContext(t)
@@ -103,6 +104,7 @@ var modes = []pgx.QueryExecMode{
 
 // TestEveryExecMode: a host may run its pool in any mode; every statement of the host and of the engine works.
 func TestEveryExecMode(t *testing.T) {
+	t.Parallel()
 	direct, host := openWithHost(t, Options{})
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {

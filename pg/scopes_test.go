@@ -23,6 +23,7 @@ func occupy(t *testing.T, s *Store) int64 {
 // TestForeignScopeSignal: a wake that would bring a row of the original engine into its correlation scope while the key is
 // occupied makes only that row wait, until the key is free (semantics 7).
 func TestForeignScopeSignal(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	for name, others := range map[string]int{"one": 0, "many": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -77,6 +78,7 @@ func wantWoken(t *testing.T, s *Store, want int) {
 
 // TestForeignScopeRecheck is TestForeignScopeSignal for a signal that is there before the row parks.
 func TestForeignScopeRecheck(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	put(t, s, 2)
 	rows := claim(t, s, alice, 2)
@@ -98,6 +100,7 @@ func TestForeignScopeRecheck(t *testing.T) {
 // TestForeignScopesInOneBatch: a claim, a sweep, a release or a start that finds several rows with one key takes one of
 // them, however large its batch, and all others besides.
 func TestForeignScopesInOneBatch(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	identity := func(i int) string { return fmt.Sprintf("gendurable:default@box-%016x", i) }
@@ -148,6 +151,7 @@ func TestForeignScopesInOneBatch(t *testing.T) {
 
 // TestForeignScopeRace: a delivery that loses the key to an insert which commits meanwhile looks again.
 func TestForeignScopeRace(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ids := put(t, s, 2)
 	for _, id := range ids {
