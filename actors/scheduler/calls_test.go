@@ -33,6 +33,7 @@ func (l *locked) ExtendOne(context.Context, string, time.Duration, int64) (pg.Be
 
 // Each call that waits for a lock holds a connection.
 func TestLockedRowsAreWaitedForOneByOne(t *testing.T) {
+	t.Parallel()
 	const rows = 50
 	store := &locked{entered: make(chan struct{}, rows), pass: make(chan struct{})}
 	cfg := &Config{Store: store, Logger: slog.New(slog.DiscardHandler)}
