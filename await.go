@@ -76,17 +76,33 @@ func (c *Client) Await(ctx context.Context, ref Ref, opts ...AwaitOption) (Settl
 	for {
 		reply := make(chan actors.AwaitReply, 1)
 		c.waiter.await(actors.AwaitInstance{ID: id, UntilTerminal: how.untilTerminal, Done: ctx.Done(), Reply: reply})
-		select {
-		case <-ctx.Done():
-			return Settled{ID: ID(id)}, fmt.Errorf("%w: instance %d: %w", ErrStillBusy, id, context.Cause(ctx))
-		case <-c.waiter.ended():
-			return Settled{ID: ID(id)}, ErrStopped
-		case r := <-reply:
-			if errors.Is(r.Err, actors.ErrRestarting) {
-				continue
-			}
-			return c.settled(id, r)
+		r, err := answered(ctx, c.waiter.ended(), reply)
+		switch {
+		case errors.Is(r.Err, actors.ErrRestarting):
+			continue
+		case err != nil:
+			return Settled{ID: ID(id)}, fmt.Errorf("%w: instance %d", err, id)
 		}
+		return c.settled(id, r)
+	}
+}
+
+// answered waits for the reply, and prefers it to every other end of the wait.
+func answered(ctx context.Context, ended <-chan struct{}, reply <-chan actors.AwaitReply) (actors.AwaitReply, error) {
+	var why error
+	select {
+	case r := <-reply:
+		return r, nil
+	case <-ctx.Done():
+		why = fmt.Errorf("%w: %w", ErrStillBusy, context.Cause(ctx))
+	case <-ended:
+		why = ErrStopped
+	}
+	select {
+	case r := <-reply:
+		return r, nil
+	default:
+		return actors.AwaitReply{}, why
 	}
 }
 

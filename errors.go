@@ -45,6 +45,9 @@ type DuplicateError struct {
 }
 
 func (e *DuplicateError) Error() string {
+	if e.Occupant == 0 {
+		return fmt.Sprintf("%v: %q was held by an instance that has just ended; insert again", ErrDuplicate, e.Key)
+	}
 	return fmt.Sprintf("%v: %q is held by instance %d", ErrDuplicate, e.Key, e.Occupant)
 }
 

@@ -51,3 +51,37 @@ func TestAStallThatOutlastsLeasesRepeatsNoStep(t *testing.T) {
 		t.Errorf("%+v after %d runs", s, g.runs.Load())
 	}
 }
+
+// The database is away for longer than a lease; a step ends meanwhile, and its outcome waits.
+func TestAnOutcomeOutlastsAnOutageLongerThanItsLease(t *testing.T) {
+	t.Parallel()
+	direct := database(t)
+	proxy, err := devpg.NewProxy(direct.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+	pool, err := pgxpool.New(t.Context(), proxy.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	g := newGate()
+	slow := g.machine("slow")
+	engine := start(t, pool, gendurable.Config{
+		Machines: []fsm.Definition{slow}, Logger: quietly(),
+		Lease: 3 * time.Second, Heartbeat: time.Second, LeaseSweep: 10 * time.Millisecond,
+	})
+	id := insert(t, engine, slow.New(number{5}))
+	<-g.entered
+	proxy.Refuse(true)
+	proxy.Cut()
+	close(g.open)
+	eventually(t, "the lease is over", func() bool {
+		return count(t, direct, `SELECT count(*) FROM gen_durable WHERE lease_expires_at < now() - interval '1 second'`) == 1
+	})
+	proxy.Refuse(false)
+	if s := await(t, engine, id); string(s.Result) != "5" || g.runs.Load() != 1 {
+		t.Errorf("%+v after %d runs", s, g.runs.Load())
+	}
+}

@@ -171,9 +171,10 @@ func (c Config) flusherOf(queue string) int {
 }
 
 // connections is how many connections the engine can use at once: one a queue for claims and beats, two a
-// flusher (its batch and its slow lane), one each for reaper, gc, await and node, and one for NOTIFY.
+// flusher (its batch and its slow lane), two each for reaper and gc (their two sweeps), one each for await and node, and one
+// to announce.
 func (c Config) connections() int {
-	n := len(c.Queues) + 2*len(c.Flushers) + 4
+	n := len(c.Queues) + 2*len(c.Flushers) + 6
 	if c.Pokes == PokePostgres {
 		n++
 	}

@@ -114,6 +114,7 @@ func family(t *testing.T, s *actor.ActorSystem, l *logs, sup actor.SupervisorStr
 }
 
 func TestPanicIsLoggedAndTheActorRestarted(t *testing.T) {
+	t.Parallel()
 	var l logs
 	var c actors.Counters
 	s := actors.NewSystem(l.logger())
@@ -136,6 +137,7 @@ func TestPanicIsLoggedAndTheActorRestarted(t *testing.T) {
 }
 
 func TestPanicsWhileStoppingDoNotHangTheParent(t *testing.T) {
+	t.Parallel()
 	for _, message := range []any{&actor.Stopping{}, &actor.Stopped{}} {
 		var l logs
 		s := actors.NewSystem(l.logger())
@@ -160,6 +162,7 @@ func TestPanicsWhileStoppingDoNotHangTheParent(t *testing.T) {
 }
 
 func TestPanicInRestartingStillRestarts(t *testing.T) {
+	t.Parallel()
 	var l logs
 	s := actors.NewSystem(l.logger())
 	child := props(&l, nil, func(ctx actor.Context) {
@@ -180,6 +183,7 @@ func TestPanicInRestartingStillRestarts(t *testing.T) {
 
 // The parent must be told of a panic in Terminated, and must still get to the end of its own stop.
 func TestPanicInTerminatedRestartsAndStops(t *testing.T) {
+	t.Parallel()
 	var l logs
 	var c actors.Counters
 	s := actors.NewSystem(l.logger())
@@ -204,6 +208,7 @@ func TestPanicInTerminatedRestartsAndStops(t *testing.T) {
 }
 
 func TestAnActorThatKeepsFailingIsGivenUpLoudly(t *testing.T) {
+	t.Parallel()
 	var l logs
 	s := actors.NewSystem(l.logger())
 	given := make(chan any, 1)
@@ -233,6 +238,7 @@ func TestAnActorThatKeepsFailingIsGivenUpLoudly(t *testing.T) {
 // A restart whose pause ends after the parent began to stop must not revive the child: the parent would wait
 // for it for ever.
 func TestStopDuringThePauseBeforeARestart(t *testing.T) {
+	t.Parallel()
 	var l logs
 	s := actors.NewSystem(l.logger())
 	failed := make(chan struct{}, 1)
@@ -268,6 +274,7 @@ func TestStopDuringThePauseBeforeARestart(t *testing.T) {
 }
 
 func TestDeadLettersAreNotLogged(t *testing.T) {
+	t.Parallel()
 	var l logs
 	s := actors.NewSystem(l.logger())
 	pid := s.Root.Spawn(props(&l, nil, nil))
@@ -282,6 +289,7 @@ func TestDeadLettersAreNotLogged(t *testing.T) {
 }
 
 func TestLifeIgnoresWhatAnEarlierIncarnationStarted(t *testing.T) {
+	t.Parallel()
 	var l logs
 	s := actors.NewSystem(l.logger())
 	release, got := make(chan struct{}), make(chan any, 10)
@@ -320,6 +328,7 @@ func TestLifeIgnoresWhatAnEarlierIncarnationStarted(t *testing.T) {
 }
 
 func TestAPanicInACallRestartsTheActor(t *testing.T) {
+	t.Parallel()
 	var l logs
 	s := actors.NewSystem(l.logger())
 	starts := make(chan struct{}, 10)
@@ -343,6 +352,7 @@ func TestAPanicInACallRestartsTheActor(t *testing.T) {
 }
 
 func TestNamesOfQueuesDoNotCollide(t *testing.T) {
+	t.Parallel()
 	if a, b := actors.NameQueue("a")+"/"+actors.NameScheduler, actors.NameQueue("a/scheduler"); a == b {
 		t.Errorf("both are %q", a)
 	}

@@ -42,6 +42,7 @@ func paged(p *pages, n int) *Input {
 }
 
 func TestCallShowsTheInstance(t *testing.T) {
+	t.Parallel()
 	m := machine(func(_ context.Context, c *Call[order]) (Outcome, error) {
 		got := fmt.Sprint(c.ID, c.Machine, c.Version, c.Step, c.Attempt, c.Queue, c.CorrelationKey, c.ParentID,
 			c.State.ID, len(c.Inbox), len(c.Awaited), c.MoreInbox, len(c.Children), c.MoreChildren, c.ChildCounts)
@@ -54,6 +55,7 @@ func TestCallShowsTheInstance(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, 1, 2, 3, 4, 5} {
 		var signals, children []int64
 		m := machine(func(ctx context.Context, c *Call[order]) (Outcome, error) {
@@ -98,6 +100,7 @@ func TestPages(t *testing.T) {
 
 // TestHandedIsWhatWasRead: what stayed unread in later pages survives; what the step read before it failed counts.
 func TestHandedIsWhatWasRead(t *testing.T) {
+	t.Parallel()
 	read := func(times int, fail error) StepFunc[order] {
 		return func(ctx context.Context, c *Call[order]) (Outcome, error) {
 			for range times {
@@ -134,6 +137,7 @@ func TestHandedIsWhatWasRead(t *testing.T) {
 }
 
 func TestPagesFail(t *testing.T) {
+	t.Parallel()
 	gone := errors.New("connection lost")
 	m := machine(func(ctx context.Context, c *Call[order]) (Outcome, error) {
 		_, inbox := c.NextInbox(ctx)
@@ -149,6 +153,7 @@ func TestPagesFail(t *testing.T) {
 }
 
 func TestDecoders(t *testing.T) {
+	t.Parallel()
 	var o order
 	if err := (&Signal{Payload: json.RawMessage(`{"paid":5}`)}).Decode(&o); err != nil || o.Paid != 5 {
 		t.Errorf("got %+v, %v", o, err)
@@ -176,6 +181,7 @@ func TestDecoders(t *testing.T) {
 }
 
 func TestCallMakesSiblings(t *testing.T) {
+	t.Parallel()
 	m := machine(func(_ context.Context, c *Call[order]) (Outcome, error) {
 		return ScheduleChildren(c.New(order{ID: c.State.ID + 1}, Queue("q"))).Then("a"), nil
 	}, Version(2))
@@ -186,6 +192,7 @@ func TestCallMakesSiblings(t *testing.T) {
 }
 
 func TestStatuses(t *testing.T) {
+	t.Parallel()
 	for s, want := range map[Status]bool{
 		Runnable: false, Executing: false, AwaitingSignal: false, AwaitingChildren: false, StatusDone: true, StatusFailed: true,
 	} {

@@ -10,6 +10,7 @@ import (
 )
 
 func TestCleanError(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", maxErrorText)
 	for text, want := range map[string]string{
 		"":                           "",
@@ -43,6 +44,7 @@ func TestCleanError(t *testing.T) {
 }
 
 func TestInvalidErrors(t *testing.T) {
+	t.Parallel()
 	cause := errors.New("cause")
 	err := error(&InvalidError{Field: "state", Problem: "is bad", Err: cause})
 	if !errors.Is(err, ErrInvalid) || !errors.Is(err, cause) || err.Error() != "fsm: state is bad: cause" {

@@ -12,6 +12,7 @@ import (
 )
 
 func TestInsertOptions(t *testing.T) {
+	t.Parallel()
 	m := New[order]("m", Queue("q"), RateLimit("stripe")).Step("a", stub[order])
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	base := Insertion{
@@ -61,6 +62,7 @@ func TestInsertOptions(t *testing.T) {
 }
 
 func TestInsertOptionsAreRefused(t *testing.T) {
+	t.Parallel()
 	m := New[order]("m").Step("a", stub[order])
 	for name, test := range map[string]struct {
 		opt  InsertOption
@@ -103,6 +105,7 @@ func TestInsertOptionsAreRefused(t *testing.T) {
 }
 
 func TestWithLeavesTheOriginal(t *testing.T) {
+	t.Parallel()
 	m := New[order]("m").Step("a", stub[order])
 	shared := m.New(order{}, Priority(1))
 	a, b := shared.With(Queue("a")), shared.With(Queue("b"))
@@ -114,6 +117,7 @@ func TestWithLeavesTheOriginal(t *testing.T) {
 }
 
 func TestNewRaw(t *testing.T) {
+	t.Parallel()
 	m := New[order]("m").Step("a", stub[order])
 	if got, err := m.Spec().NewRaw([]byte(`{"id": 4, "more": 1}`)).Insertion(Limits{}); err != nil || string(got.State) != `{"id":4,"more":1}` {
 		t.Errorf("got %s, %v", got.State, err)

@@ -22,6 +22,7 @@ func attempt(n int) *Input {
 }
 
 func TestJobSpec(t *testing.T) {
+	t.Parallel()
 	j := job(func(*JobCall[order]) (int, error) { return 0, nil }, MaxAttempts(3), Queue("q"))
 	s := j.Spec()
 	if !s.Job || s.MaxAttempts != 3 || s.Initial != JobStep || s.Queue != "q" || s.MaxCrashes != 10 || len(s.Problems) != 0 {
@@ -39,6 +40,7 @@ func TestJobSpec(t *testing.T) {
 func succeed(*JobCall[order]) (int, error) { return 0, nil }
 
 func TestJobOutcomes(t *testing.T) {
+	t.Parallel()
 	boom := errors.New("boom")
 	returns := func(n int, err error) func(*JobCall[order]) (int, error) {
 		return func(*JobCall[order]) (int, error) { return n, err }
@@ -88,6 +90,7 @@ func TestJobOutcomes(t *testing.T) {
 }
 
 func TestSnoozeIsNoError(t *testing.T) {
+	t.Parallel()
 	res := Run(t.Context(), job(func(*JobCall[order]) (int, error) { return 0, Snooze(time.Second) }).Spec(), attempt(0))
 	if res.Err != nil {
 		t.Errorf("got %v", res.Err)
@@ -95,6 +98,7 @@ func TestSnoozeIsNoError(t *testing.T) {
 }
 
 func TestJobCallShowsTheInstance(t *testing.T) {
+	t.Parallel()
 	in := attempt(4)
 	in.Queue, in.CorrelationKey, in.ParentID = "q", "o:1", 3
 	j := NewJob("j", func(_ context.Context, j *JobCall[order]) (string, error) {
@@ -122,6 +126,7 @@ func TestJobRetriesATimeout(t *testing.T) {
 }
 
 func TestJobRetriesAnUnencodableResult(t *testing.T) {
+	t.Parallel()
 	j := NewJob("j", func(context.Context, *JobCall[order]) (float64, error) { return math.NaN(), nil })
 	if e := ends(t, Run(t.Context(), j.Spec(), attempt(0)), Finished); e.Kind != KindRetry || !strings.Contains(e.Error, "result cannot be encoded") {
 		t.Errorf("got %+v", e)
@@ -133,6 +138,7 @@ func TestJobRetriesAnUnencodableResult(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
+	t.Parallel()
 	for n, want := range map[int]time.Duration{
 		-1: time.Second, 0: time.Second, 1: 2 * time.Second, 8: 256 * time.Second, 9: 5 * time.Minute,
 		63: 5 * time.Minute, math.MaxInt: 5 * time.Minute,

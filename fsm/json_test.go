@@ -30,6 +30,7 @@ var jsonbStrings = map[string]bool{
 }
 
 func TestJSONAsPostgresTakesIt(t *testing.T) {
+	t.Parallel()
 	for _, table := range []map[string]bool{jsonbNumbers, jsonbStrings} {
 		for text, want := range table {
 			_, err := EncodePayload("payload", json.RawMessage(text), Limits{})
@@ -48,6 +49,7 @@ func TestJSONAsPostgresTakesIt(t *testing.T) {
 }
 
 func TestJSONSizeAndDepth(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		v    any
 		l    Limits
@@ -79,6 +81,7 @@ func TestJSONSizeAndDepth(t *testing.T) {
 }
 
 func TestNilPayloadIsAnObject(t *testing.T) {
+	t.Parallel()
 	if b, err := EncodePayload("payload", nil, Limits{}); err != nil || string(b) != "{}" {
 		t.Errorf("got %s, %v", b, err)
 	}
@@ -86,6 +89,7 @@ func TestNilPayloadIsAnObject(t *testing.T) {
 
 // TestInvalidStrings: encoding/json replaces invalid UTF-8 silently, we refuse it, and only it.
 func TestInvalidStrings(t *testing.T) {
+	t.Parallel()
 	type inner struct {
 		Names  []string
 		hidden string
@@ -137,6 +141,7 @@ func numericHolds(text string) bool {
 }
 
 func TestNumbersAgreeWithTheModel(t *testing.T) {
+	t.Parallel()
 	for text, want := range jsonbNumbers {
 		if numericHolds(text) != want {
 			t.Errorf("the model is wrong about %s", text)
@@ -157,6 +162,7 @@ func TestNumbersAgreeWithTheModel(t *testing.T) {
 
 // TestStringsAgreeWithTheModel: Go's decoder turns exactly the lone surrogates into U+FFFD, and NUL into NUL.
 func TestStringsAgreeWithTheModel(t *testing.T) {
+	t.Parallel()
 	pieces := []string{`a`, `\n`, `\\`, `\"`, `é`, `\u0041`, `\u0000`, `\ud83d`, `\uDE00`, `\ud83d\ude00`, `u0000`, `😀`}
 	rapid.Check(t, func(t *rapid.T) {
 		text := `"` + strings.Join(rapid.SliceOf(rapid.SampledFrom(pieces)).Draw(t, "pieces"), "") + `"`
@@ -173,6 +179,7 @@ func TestStringsAgreeWithTheModel(t *testing.T) {
 
 // TestAnyEncodedValueIsScanned: the scanner finds its way through whatever encoding/json writes.
 func TestAnyEncodedValueIsScanned(t *testing.T) {
+	t.Parallel()
 	var value func(depth int) *rapid.Generator[any]
 	value = func(depth int) *rapid.Generator[any] {
 		scalars := []*rapid.Generator[any]{

@@ -15,6 +15,7 @@ import (
 func stub[S any](context.Context, *Call[S]) (Outcome, error) { return Done(nil), nil }
 
 func TestDefaults(t *testing.T) {
+	t.Parallel()
 	s := New[order]("m").Step("a", stub[order]).Step("b", stub[order]).Spec()
 	if s.Name != "m" || s.Version != 1 || s.Initial != "a" || s.Queue != "default" || s.Job || s.MaxAttempts != 0 ||
 		s.MaxCrashes != 10 || len(s.Problems) != 0 || !s.HasStep("a") || !s.HasStep("b") || s.HasStep("c") {
@@ -23,6 +24,7 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
+	t.Parallel()
 	m := New[order]("m", Version(3), Queue("q"), Priority(-5), ConcurrencyKey("k:1"), RateLimit("stripe:eu", 2),
 		MaxCrashes(0), Initial("b"), StepTimeout(time.Minute)).
 		Step("a", stub[order], Timeout(0), To("a", "b")).Step("b", stub[order], To())
@@ -47,6 +49,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
+	t.Parallel()
 	one := func(opts ...Option) Definition { return New[order]("m", opts...).Step("a", stub[order]) }
 	step := func(opts ...StepOption) Definition { return New[order]("m").Step("a", stub[order], opts...) }
 	job := func(opts ...Option) Definition {
@@ -111,6 +114,7 @@ type panicsOnZero struct{ *order }
 func (p panicsOnZero) MarshalJSON() ([]byte, error) { return json.Marshal(p.order.ID) }
 
 func TestStateTypes(t *testing.T) {
+	t.Parallel()
 	typeOf := reflect.TypeFor[order]
 	for _, good := range []reflect.Type{
 		typeOf(), reflect.TypeFor[*order](), reflect.TypeFor[map[string]any](), reflect.TypeFor[map[int]string](),
@@ -146,6 +150,7 @@ func roundTrip[S any](t *testing.T, stored string) string {
 }
 
 func TestStoredStates(t *testing.T) {
+	t.Parallel()
 	for stored, want := range map[string]string{
 		``:                                 `{"id":0,"paid":0}`,
 		`{}`:                               `{"id":0,"paid":0}`,
@@ -173,6 +178,7 @@ func TestStoredStates(t *testing.T) {
 }
 
 func TestNilStatesAreEmptyObjects(t *testing.T) {
+	t.Parallel()
 	nilled := []Instance{
 		New[map[string]any]("m").Step("a", stub[map[string]any]).New(nil),
 		New[*order]("m").Step("a", stub[*order]).New(nil),
@@ -190,6 +196,7 @@ func TestNilStatesAreEmptyObjects(t *testing.T) {
 }
 
 func TestDefinitionGrowsUntilUsed(t *testing.T) {
+	t.Parallel()
 	m := New[order]("m").Step("a", stub[order])
 	before := m.Spec()
 	m.Step("b", stub[order])

@@ -43,6 +43,7 @@ func encodeOutcome(t *testing.T, out Outcome, limits Limits, opts ...StepOption)
 }
 
 func TestOutcomesAreEncoded(t *testing.T) {
+	t.Parallel()
 	state := []byte(`{"id":1,"paid":0}`)
 	child := New[order]("child").Step("x", func(context.Context, *Call[order]) (Outcome, error) { return nil, nil })
 	inserted := Insertion{Machine: "child", Version: 1, Step: "x", State: []byte(`{"id":2,"paid":0}`), Queue: "default"}
@@ -95,6 +96,7 @@ func TestOutcomesAreEncoded(t *testing.T) {
 
 // TestOutcomesAreRefused: each of these reaches the error handler, with an error that names what is wrong.
 func TestOutcomesAreRefused(t *testing.T) {
+	t.Parallel()
 	stub := func(context.Context, *Call[order]) (Outcome, error) { return nil, nil }
 	child := New[order]("child").Step("x", stub)
 	broken := New[order]("broken")
@@ -177,6 +179,7 @@ func TestOutcomesAreRefused(t *testing.T) {
 }
 
 func TestStateIsRefused(t *testing.T) {
+	t.Parallel()
 	m := New[map[string]any]("m").Step("a", func(_ context.Context, c *Call[map[string]any]) (Outcome, error) {
 		c.State["bad"] = "x\x00"
 		return Next("a"), nil
@@ -188,6 +191,7 @@ func TestStateIsRefused(t *testing.T) {
 }
 
 func TestFanOutIsBounded(t *testing.T) {
+	t.Parallel()
 	children := slices.Repeat([]Instance{machine(stub[order]).New(order{})}, 10)
 	c := &checker{limits: &Limits{}}
 	const each = 256 + len(`{"id":0,"paid":0}`)
@@ -200,6 +204,7 @@ func TestFanOutIsBounded(t *testing.T) {
 }
 
 func TestOutcomesAreImmutable(t *testing.T) {
+	t.Parallel()
 	names := []string{"s"}
 	await := Await(names...)
 	names[0] = "changed"

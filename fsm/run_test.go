@@ -32,6 +32,7 @@ func ends(t *testing.T, res Result, want Ending) *Encoded {
 }
 
 func TestErrorsGoToTheHandler(t *testing.T) {
+	t.Parallel()
 	boom := errors.New("boom")
 	for name, test := range map[string]struct {
 		step StepFunc[order]
@@ -70,6 +71,7 @@ type nilError struct{ text string }
 func (e *nilError) Error() string { return e.text }
 
 func TestPanicErrorCarriesItsOrigin(t *testing.T) {
+	t.Parallel()
 	boom := errors.New("boom")
 	res := Run(t.Context(), machine(func(context.Context, *Call[order]) (Outcome, error) { panic(boom) }).Spec(), input())
 	var p *PanicError
@@ -82,6 +84,7 @@ func TestPanicErrorCarriesItsOrigin(t *testing.T) {
 }
 
 func TestHandlerSeesTheStateAsLoaded(t *testing.T) {
+	t.Parallel()
 	in := input()
 	in.Awaits, in.Inbox, in.MoreInbox = []string{"s"}, []Signal{{ID: 5, Name: "s"}, {ID: 6, Name: "u"}}, true
 	in.Children, in.ChildCounts = []Child{{ID: 9}}, map[Status]int64{StatusDone: 1}
@@ -115,6 +118,7 @@ func TestHandlerSeesTheStateAsLoaded(t *testing.T) {
 }
 
 func TestFailingHandlersStop(t *testing.T) {
+	t.Parallel()
 	fail := func(context.Context, *Call[order]) (Outcome, error) { return nil, errors.New("first") }
 	for name, test := range map[string]struct {
 		handler ErrorHandler[order]
@@ -135,6 +139,7 @@ func TestFailingHandlersStop(t *testing.T) {
 }
 
 func TestGoexitVanishes(t *testing.T) {
+	t.Parallel()
 	exit := func(context.Context, *Call[order]) (Outcome, error) { runtime.Goexit(); return nil, nil }
 	fail := func(context.Context, *Call[order]) (Outcome, error) { return nil, errors.New("x") }
 	ends(t, Run(t.Context(), machine(exit).Spec(), input()), Vanished)
@@ -148,6 +153,7 @@ func TestGoexitVanishes(t *testing.T) {
 }
 
 func TestUndecodableIsNoError(t *testing.T) {
+	t.Parallel()
 	var called atomic.Bool
 	m := machine(func(context.Context, *Call[order]) (Outcome, error) { called.Store(true); return Done(nil), nil }).
 		OnError(func(context.Context, *Call[order], error) (Outcome, error) { called.Store(true); return Done(nil), nil })
@@ -172,6 +178,7 @@ func TestUndecodableIsNoError(t *testing.T) {
 }
 
 func TestRunErrorCallsOnlyTheHandler(t *testing.T) {
+	t.Parallel()
 	refused := errors.New("refused by the database")
 	m := machine(func(context.Context, *Call[order]) (Outcome, error) { t.Error("the step ran"); return nil, nil }).
 		OnError(func(_ context.Context, c *Call[order], err error) (Outcome, error) {
@@ -194,6 +201,7 @@ func errOther(got, want error) error {
 }
 
 func TestAbandon(t *testing.T) {
+	t.Parallel()
 	abandon, running, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	m := machine(func(context.Context, *Call[order]) (Outcome, error) { close(running); <-release; return Done(1), nil })
 	in := input()
@@ -206,6 +214,7 @@ func TestAbandon(t *testing.T) {
 }
 
 func TestRunWaitsForACancelledStep(t *testing.T) {
+	t.Parallel()
 	for _, cause := range []error{ErrLeaseLost, ErrCancelled, ErrDraining} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		m := machine(func(ctx context.Context, _ *Call[order]) (Outcome, error) {
@@ -221,6 +230,7 @@ func TestRunWaitsForACancelledStep(t *testing.T) {
 
 // TestInterruptedStepsDidNotFail: a deploy must not run error handlers, or fail instances without one.
 func TestInterruptedStepsDidNotFail(t *testing.T) {
+	t.Parallel()
 	give := map[string]func(context.Context) error{
 		"its error": func(ctx context.Context) error { return fmt.Errorf("query: %w", ctx.Err()) },
 		"the cause": func(ctx context.Context) error { return context.Cause(ctx) },
@@ -259,6 +269,7 @@ func TestInterruptedStepsDidNotFail(t *testing.T) {
 }
 
 func TestInterruptedHandlersDidNotFail(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	m := machine(func(context.Context, *Call[order]) (Outcome, error) { return nil, errors.New("x") }).
 		OnError(func(ctx context.Context, _ *Call[order], err error) (Outcome, error) {
@@ -290,6 +301,7 @@ func (h *hostile) MarshalJSON() ([]byte, error) {
 }
 
 func TestHostileEncodings(t *testing.T) {
+	t.Parallel()
 	mode := ""
 	m := New[hostile]("m").Step("a", func(_ context.Context, c *Call[hostile]) (Outcome, error) {
 		c.State.Mode = mode
@@ -310,6 +322,7 @@ func TestHostileEncodings(t *testing.T) {
 
 // TestOldRowsStayReadable: an interrupted step of a row that holds its object in a string stores the object.
 func TestOldRowsStayReadable(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(ErrDraining)
 	in := input()
@@ -322,6 +335,7 @@ func TestOldRowsStayReadable(t *testing.T) {
 
 // TestConcurrentRuns: a spec is shared by all that run its steps.
 func TestConcurrentRuns(t *testing.T) {
+	t.Parallel()
 	m := machine(func(_ context.Context, c *Call[order]) (Outcome, error) {
 		c.State.Paid++
 		if c.State.ID%2 == 0 {

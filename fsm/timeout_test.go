@@ -10,6 +10,7 @@ import (
 )
 
 func TestTimeoutGoesToTheHandler(t *testing.T) {
+	t.Parallel()
 	const timeout = time.Minute
 	late := errors.New("late")
 	wait := func(ctx context.Context) { <-ctx.Done() }
@@ -96,6 +97,7 @@ func TestStuckHandlersAreGivenUp(t *testing.T) {
 }
 
 func TestLongTimeoutsDoNotOverflow(t *testing.T) {
+	t.Parallel()
 	m := machine(stub[order], StepTimeout(1<<63-1))
 	if e := ends(t, Run(t.Context(), m.Spec(), input()), Finished); e.Kind != KindDone {
 		t.Errorf("got %+v", e)

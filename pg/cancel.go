@@ -39,7 +39,7 @@ func (s *Store) CancelByKey(ctx context.Context, db DB, key, reason string) (Can
 
 func (s *Store) cancel(ctx context.Context, db DB, id int64, key, reason string) (CancelResult, error) {
 	r := CancelResult{ID: id}
-	err := onFreshPlan(ctx, db, func(db DB) error {
+	err := atomically(ctx, db, func(db DB) error {
 		if ownTransaction(db) {
 			return s.cancelPiped(ctx, db, key, reason, &r)
 		}

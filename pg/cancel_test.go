@@ -22,6 +22,7 @@ func cancelled(t testing.TB, s *Store, db DB, id int64, want Cancellation) Cance
 }
 
 func TestCancelEndsWhatIsNotExecuting(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	for _, from := range []Status{Runnable, AwaitingSignal, AwaitingChildren} {
 		id := put(t, s, 1)[0]
@@ -46,6 +47,7 @@ func TestCancelEndsWhatIsNotExecuting(t *testing.T) {
 }
 
 func TestCancelAsksTheWorkerOfAnExecutingOne(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	put(t, s, 1)
 	c := claimOne(t, s, alice)
@@ -63,6 +65,7 @@ func TestCancelAsksTheWorkerOfAnExecutingOne(t *testing.T) {
 }
 
 func TestCancelTellsTheParent(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	parent, children := spawn(t, s, s.NewCommitter("c"), 4)
@@ -97,6 +100,7 @@ func TestCancelTellsTheParent(t *testing.T) {
 }
 
 func TestCancelByKey(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	id := insert(t, s, host, keyed("k"))[0].ID
@@ -112,6 +116,7 @@ func TestCancelByKey(t *testing.T) {
 }
 
 func TestCancelRaces(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	var id int64
 	var last CancelResult

@@ -8,6 +8,7 @@ import (
 
 // TestSiblingsInOneFlush: the parent is told once, by their number, whatever their outcome.
 func TestSiblingsInOneFlush(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("siblings")
 	parent, children := spawn(t, s, c, 5)
@@ -42,6 +43,7 @@ func TestSiblingsInOneFlush(t *testing.T) {
 
 // TestGrandchildren: a child fans out itself, and the two joins follow each other.
 func TestGrandchildren(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("grand")
 	parent, children := spawn(t, s, c, 1)
@@ -63,6 +65,7 @@ func TestGrandchildren(t *testing.T) {
 
 // TestFanOut: duplicate keys are dropped and not waited for; the columns of children arrive.
 func TestFanOut(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("fan")
 	live := []string{"runnable", "executing", "awaiting_signal", "awaiting_children"}
@@ -98,6 +101,7 @@ func TestFanOut(t *testing.T) {
 
 // TestSixtyThousandChildren spawns them in one statement and joins them in batches (trap 3).
 func TestSixtyThousandChildren(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("crowd")
 	const n = 60000
@@ -126,6 +130,7 @@ func TestSixtyThousandChildren(t *testing.T) {
 
 // TestParentAndChildInOneBatch: an outcome that the parent's old worker still had on its way meets the last child's end.
 func TestParentAndChildInOneBatch(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("family")
 	put(t, s, 1)
@@ -158,6 +163,7 @@ func TestParentAndChildInOneBatch(t *testing.T) {
 
 // TestFanOutBesideOldChildren: what a parent still waits for from an earlier round is not forgotten.
 func TestFanOutBesideOldChildren(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("rounds")
 	parent, children := spawn(t, s, c, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// claimRetries bounds how often a claim that lost a race for a key claims again, each time half as many rows.
+// claimRetries bounds how often a claim that lost a race for a key claims again, each time a quarter of the rows.
 const claimRetries = 5
 
 // Claim takes up to r.Limit runnable rows of a queue, most urgent first, for the worker, and loads what their steps need.
@@ -44,7 +44,7 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 		if !isState(err, "23505") || try == claimRetries {
 			break
 		}
-		limit = max(limit/2, 1)
+		limit = max(limit/4, 1)
 	}
 	slices.SortFunc(claimed, func(a, b Claimed) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.EligibleAt.Compare(b.EligibleAt), cmp.Compare(a.ID, b.ID))

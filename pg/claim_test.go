@@ -15,6 +15,7 @@ func claimedIDs(rows []Claimed) []int64 {
 }
 
 func TestClaimOrder(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	late := put(t, s, 1)[0]
 	urgent := put(t, s, 1, func(i *Insertion) { i.Priority = -5 })[0]
@@ -33,6 +34,7 @@ func TestClaimOrder(t *testing.T) {
 }
 
 func TestClaimedRow(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	id := put(t, s, 1, func(i *Insertion) {
 		i.Version, i.Priority, i.ConcurrencyKey, i.RateLimit, i.Weight, i.CorrelationKey = 7, 3, "k:p", "lim", 2.5, "order-1"
@@ -53,6 +55,7 @@ func TestClaimedRow(t *testing.T) {
 
 // TestClaimKeys: one row a key, none of a key that is taken; a gated row (with a shard) takes no key (trap 4).
 func TestClaimKeys(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	a := put(t, s, 3, func(i *Insertion) { i.ConcurrencyKey = "a" })
 	b := put(t, s, 1, func(i *Insertion) { i.ConcurrencyKey = "b" })
@@ -76,6 +79,7 @@ func TestClaimKeys(t *testing.T) {
 }
 
 func TestClaimSkip(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	put(t, s, 2)
 	other := put(t, s, 1, func(i *Insertion) { i.Version = 2 })[0]
@@ -89,6 +93,7 @@ func TestClaimSkip(t *testing.T) {
 // TestClaimForeignScope: a row of the original engine that enters its scope only when it executes, while its key is
 // occupied, waits alone.
 func TestClaimForeignScope(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ids := put(t, s, 4)
 	exec(t, s, `UPDATE gen_durable SET correlation_key = 'k', correlation_scope = '{executing}' WHERE id = ANY ($1)`, ids[:3])
@@ -108,6 +113,7 @@ func TestClaimForeignScope(t *testing.T) {
 
 // TestInboxPages: of a large inbox the awaited signals come first, and the rest in pages, each once.
 func TestInboxPages(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	id := put(t, s, 1)[0]
 	exec(t, s, `INSERT INTO signals (target_id, name) SELECT $1, CASE WHEN i > 2400 THEN 'go' ELSE 'noise' END FROM generate_series(1, 2500) i`, id)

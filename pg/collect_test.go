@@ -9,6 +9,7 @@ import (
 )
 
 func TestCollectTerminal(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	const day = 24 * time.Hour
@@ -69,6 +70,7 @@ func TestCollectTerminal(t *testing.T) {
 }
 
 func TestCollectTerminalPassesOverLockedRows(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	ids := put(t, s, 2)
@@ -87,6 +89,7 @@ func TestCollectTerminalPassesOverLockedRows(t *testing.T) {
 }
 
 func TestCollectSideTables(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	register(t, s, named(inc1))
@@ -109,6 +112,7 @@ func TestCollectSideTables(t *testing.T) {
 }
 
 func TestVacuum(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	put(t, s, 100)
@@ -165,6 +169,7 @@ func TestVacuum(t *testing.T) {
 // TestSweepsDoNotDeadlock runs what takes many rows' locks against each other: collections, reclaims, batches of signals
 // in opposite orders, and cancels of siblings, which take child and parent.
 func TestSweepsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	committer := s.NewCommitter("c")

@@ -117,24 +117,27 @@ func (c *Committer) commit(ctx context.Context, f *flush) error {
 		if err := c.open(ctx); err != nil {
 			return fmt.Errorf("pg: open flusher %s: %w", c.name, err)
 		}
-		sent, err := c.send(ctx, f)
+		sent, cause := c.try(ctx, f, lost)
 		switch {
-		case err == nil:
+		case cause == nil:
 			c.seq = following(c.seq)
 			return nil
-		case isState(err, "22012") && fenced < maxFenced: // only the fence divides
+		case isState(cause, "22012") && fenced < maxFenced: // only the fence divides
 			c.seq = 0
 			fenced++
 			continue
-		case !sent || isAborted(err):
-			return fmt.Errorf("pg: flush %d outcomes: %w", len(f.entries), err)
+		case !sent || isAborted(cause):
+			return fmt.Errorf("pg: flush %d outcomes: %w", len(f.entries), cause)
 		}
-		committed, err := c.settle(ctx, err)
+		committed, err := c.settle(ctx, cause)
 		if err != nil {
 			return err
 		}
 		if committed {
 			return c.assume(ctx, f)
+		}
+		if Classify(cause) != Connection { // it was not the connection's fault, and the same again would end the same
+			return fmt.Errorf("pg: flush %d outcomes (nothing was committed): %w", len(f.entries), cause)
 		}
 		if err := pause(ctx, lost); err != nil {
 			return fmt.Errorf("pg: flush %d outcomes (nothing was committed): %w", len(f.entries), err)
@@ -148,9 +151,25 @@ func (c *Committer) open(ctx context.Context) error {
 	if c.seq != 0 {
 		return nil
 	}
-	return onFreshPlan(ctx, c.store.pool, func(db DB) error {
-		return db.QueryRow(ctx, c.store.sql("flusher_open"), c.name).Scan(&c.seq)
+	return within(ctx, 0, func(ctx context.Context) error {
+		return onFreshPlan(ctx, c.store.pool, func(db DB) error {
+			return db.QueryRow(ctx, c.store.sql("flusher_open"), c.name).Scan(&c.seq)
+		})
 	})
+}
+
+// try sends the transaction once, with a patience that grows with its size and with each try that was lost.
+func (c *Committer) try(ctx context.Context, f *flush, lost int) (sent bool, err error) {
+	size := len(f.entries)
+	for _, e := range f.entries {
+		size += len(e.Children)
+	}
+	extra := time.Duration(size)*time.Millisecond + time.Duration(min(lost, 10))*30*time.Second
+	err = within(ctx, extra, func(ctx context.Context) error {
+		sent, err = c.send(ctx, f)
+		return err
+	})
+	return sent, err
 }
 
 // send tries the transaction once; sent says that something may have reached the server.
@@ -197,16 +216,18 @@ func (c *Committer) settle(ctx context.Context, cause error) (committed bool, er
 
 // fence is one try to settle. Repeating it gives the same answer, so it does not matter which of the tries was heard.
 func (c *Committer) fence(ctx context.Context, attempt, fence int64) (fenced, exists bool, err error) {
-	err = onFreshPlan(ctx, c.store.pool, func(db DB) error {
-		tag, err := db.Exec(ctx, c.store.sql("fate_fence"), c.name, attempt, fence)
-		if err != nil || tag.RowsAffected() > 0 {
-			fenced = err == nil
+	err = within(ctx, 0, func(ctx context.Context) error {
+		return onFreshPlan(ctx, c.store.pool, func(db DB) error {
+			tag, err := db.Exec(ctx, c.store.sql("fate_fence"), c.name, attempt, fence)
+			if err != nil || tag.RowsAffected() > 0 {
+				fenced = err == nil
+				return err
+			}
+			var n int
+			err = db.QueryRow(ctx, c.store.sql("fate_exists"), c.name).Scan(&n)
+			exists = n > 0
 			return err
-		}
-		var n int
-		err = db.QueryRow(ctx, c.store.sql("fate_exists"), c.name).Scan(&n)
-		exists = n > 0
-		return err
+		})
 	})
 	return fenced, exists, err
 }
@@ -254,8 +275,10 @@ func (c *Committer) lookBack(ctx context.Context, f *flush, ids []int64) error {
 		return err
 	}
 	var queues []string
-	err = onFreshPlan(ctx, c.store.pool, func(db DB) error {
-		return db.QueryRow(ctx, c.store.sql("flush_queues"), ids).Scan(&queues)
+	err = within(ctx, 0, func(ctx context.Context) error {
+		return onFreshPlan(ctx, c.store.pool, func(db DB) error {
+			return db.QueryRow(ctx, c.store.sql("flush_queues"), ids).Scan(&queues)
+		})
 	})
 	f.wake(queues...)
 	return err
@@ -315,17 +338,19 @@ func (o owner) is(e *entry) bool {
 
 // owned calls fn for the rows that still belong to their workers.
 func (c *Committer) owned(ctx context.Context, of entries, fn func(owner owner)) error {
-	return onFreshPlan(ctx, c.store.pool, func(db DB) error {
-		rows, err := db.Query(ctx, c.store.sql("flush_missing"), of.ids(), of.workers())
-		if err != nil {
+	return within(ctx, 0, func(ctx context.Context) error {
+		return onFreshPlan(ctx, c.store.pool, func(db DB) error {
+			rows, err := db.Query(ctx, c.store.sql("flush_missing"), of.ids(), of.workers())
+			if err != nil {
+				return err
+			}
+			var o owner
+			_, err = pgx.ForEachRow(rows, []any{&o.id, &o.worker, &o.claim, &o.reason}, func() error {
+				fn(o)
+				return nil
+			})
 			return err
-		}
-		var o owner
-		_, err = pgx.ForEachRow(rows, []any{&o.id, &o.worker, &o.claim, &o.reason}, func() error {
-			fn(o)
-			return nil
 		})
-		return err
 	})
 }
 

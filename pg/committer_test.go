@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/internal/devpg"
@@ -106,6 +108,7 @@ func carries(word string) func([]byte) bool {
 // TestLostCommit loses the connection while a flush is on its way: before the server has it, and after it has committed.
 // In both cases everything happens exactly once (trap 23).
 func TestLostCommit(t *testing.T) {
+	t.Parallel()
 	for _, delivered := range []bool{false, true} {
 		s, through, proxy := proxied(t)
 		c := through.NewCommitter("lossy")
@@ -133,6 +136,7 @@ func TestLostCommit(t *testing.T) {
 // TestLostWhileTheBackendWaits asks for the fate of a flush whose backend still works on it: it waits for a row. The
 // answer comes when that backend has come to its end, whichever it is.
 func TestLostWhileTheBackendWaits(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	for _, survives := range []bool{false, true} {
@@ -215,6 +219,7 @@ func TestLostWhileTheBackendWaits(t *testing.T) {
 // TestCutWhileTheFlushWaits loses the connection in the middle of a flush. The driver then asks the server to cancel it,
 // which may come too late: either way everything happens exactly once.
 func TestCutWhileTheFlushWaits(t *testing.T) {
+	t.Parallel()
 	s, through, proxy := proxied(t)
 	c := through.NewCommitter("cut")
 	f := newFamily(t, s, s.NewCommitter("direct"))
@@ -261,6 +266,7 @@ func awaitValue[T any](t *testing.T, s *Store, good func(T) bool, sql string, ar
 
 // TestLateRequestIsFenced: what the old connection still had on its way arrives after the fate was settled.
 func TestLateRequestIsFenced(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	c := s.NewCommitter("fence")
@@ -305,6 +311,7 @@ func TestLateRequestIsFenced(t *testing.T) {
 // TestLateQuestions: an opening of the row, or a question about an earlier flush, whose own answers were lost and which
 // the server comes to only now, hides no flush that has committed meanwhile, and lets none commit that is given up.
 func TestLateQuestions(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	c := s.NewCommitter("late")
@@ -345,6 +352,7 @@ func TestLateQuestions(t *testing.T) {
 
 // TestLostClaim: rows that were claimed by a statement whose answer was lost go back untouched, those held stay.
 func TestLostClaim(t *testing.T) {
+	t.Parallel()
 	s, through, proxy := proxied(t)
 	ctx := testContext(t)
 	put(t, s, 5)
@@ -375,6 +383,7 @@ func TestLostClaim(t *testing.T) {
 
 // TestBadDataLeavesTheOthersWhole: a batch that the server refuses changes nothing, and says that data is to blame (trap 8).
 func TestBadDataLeavesTheOthersWhole(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("data")
 	put(t, s, 2)
@@ -411,8 +420,38 @@ func random(t *testing.T, s *Store, n int) string {
 	return value[string](t, s, `SELECT substr(string_agg(md5(random()::text), ''), 1, $1) FROM generate_series(0, $1 / 32)`, n)
 }
 
+// unsendable is a codec that encodes nothing.
+type unsendable struct{ pgtype.Codec }
+
+func (unsendable) PlanEncode(*pgtype.Map, uint32, int16, any) pgtype.EncodePlan { return nil }
+
+// TestUnsendable: a flush that fails on our side of the connection is not sent again and again.
+func TestUnsendable(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	cfg := s.pool.Config()
+	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		conn.TypeMap().RegisterType(&pgtype.Type{Name: "_bool", OID: pgtype.BoolArrayOID, Codec: unsendable{pgtype.BoolCodec{}}})
+		return nil
+	}
+	broken, err := pgxpool.NewWithConfig(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broken.Close)
+	own := *s
+	own.pool = broken
+	put(t, s, 1)
+	row := claimOne(t, s, alice)
+	if _, err := own.NewCommitter("unsendable").Flush(testContext(t), []Outcome{outcome(row, alice, KindDone)}); err == nil || errors.Is(err, ErrFateUnknown) {
+		t.Errorf("the flush returned %v", err)
+	}
+	wantStatus(t, s, Executing, row.ID)
+}
+
 // TestRestartedServer: a flush that meets a server restart is not lost.
 func TestRestartedServer(t *testing.T) {
+	t.Parallel()
 	server := devpg.ServerFor(t, devpg.Options{})
 	ctx := testContext(t)
 	host, err := pgxpool.New(ctx, server.URL())
@@ -439,6 +478,7 @@ func TestRestartedServer(t *testing.T) {
 
 // TestConcurrentCommitters joins one parent from several flushers at once; no decrement may be lost.
 func TestConcurrentCommitters(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	const writers, each = 4, 50
 	parent, _ := spawn(t, s, s.NewCommitter("first"), writers*each)

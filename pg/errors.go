@@ -63,7 +63,7 @@ func Classify(err error) ErrorClass {
 	var connect *pgconn.ConnectError
 	var network net.Error
 	switch {
-	case errors.As(err, &connect), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+	case errors.Is(err, errSilent), errors.As(err, &connect), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, net.ErrClosed), pgconn.SafeToRetry(err):
 		return Connection
 	}
@@ -99,13 +99,15 @@ func classifyState(code string) ErrorClass {
 // Rows that do not exist are not blocked.
 func (s *Store) Blocked(ctx context.Context, ids []int64) ([]int64, error) {
 	var blocked []int64
-	err := onFreshPlan(ctx, s.pool, func(db DB) error {
-		rows, err := db.Query(ctx, s.sql("blocked"), ids)
-		if err != nil {
+	err := within(ctx, 0, func(ctx context.Context) error {
+		return onFreshPlan(ctx, s.pool, func(db DB) error {
+			rows, err := db.Query(ctx, s.sql("blocked"), ids)
+			if err != nil {
+				return err
+			}
+			blocked, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
-		}
-		blocked, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pg: look for locked rows: %w", err)

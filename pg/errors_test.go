@@ -13,6 +13,7 @@ import (
 )
 
 func TestClassify(t *testing.T) {
+	t.Parallel()
 	state := func(code string) error { return fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code}) }
 	for err, want := range map[error]ErrorClass{
 		state("22P05"): Data, state("22021"): Data, state("22003"): Data, state("54000"): Data, state("54001"): Data,
@@ -46,6 +47,7 @@ func TestClassify(t *testing.T) {
 // TestBlocked finds the rows that are held, whatever holds them, and waits for none (trap 26). A flush that meets one
 // fails with the class Contention after the session's lock_timeout, and changes nothing.
 func TestBlocked(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	parent, children := spawn(t, s, s.NewCommitter("blocked"), 3)

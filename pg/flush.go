@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -69,21 +70,30 @@ func (s *Store) queueSettings(b *pgx.Batch) {
 	}
 }
 
-// queueLock takes the rows of several kinds in one order. A single statement does that by itself: its nested loop is
-// driven by the array.
+// queueLock takes the rows of the flush in one order, where its statements would not: a single statement does that by
+// itself, because its nested loop is driven by the array, and parents come last, which is right while they are older than
+// all rows of the flush.
 func (f *flush) queueLock(b *pgx.Batch) {
-	several := 0
+	several, oldest, youngestParent := 0, int64(math.MaxInt64), int64(0)
 	for _, of := range f.kinds {
 		if len(of) > 0 {
 			several++
+			oldest = min(oldest, of[len(of)-1].ID)
 		}
 	}
-	if several < 2 {
+	parents := []int64{}
+	for _, e := range f.kinds[ending] {
+		if e.ParentID != 0 && (len(parents) == 0 || parents[len(parents)-1] != e.ParentID) {
+			parents = append(parents, e.ParentID)
+			youngestParent = max(youngestParent, e.ParentID)
+		}
+	}
+	if several < 2 && youngestParent < oldest {
 		return
 	}
 	all := make(entries, len(f.entries))
 	copy(all, f.entries)
-	b.Queue(f.store.sql("flush_lock"), all.ids(), all.workers(), all.claims())
+	b.Queue(f.store.sql("flush_lock"), all.ids(), all.workers(), all.claims(), parents)
 }
 
 func (f *flush) queueNext(b *pgx.Batch) {
@@ -131,7 +141,7 @@ func (f *flush) queueAwait(b *pgx.Batch) {
 	}
 	b.Queue(f.store.sql("flush_await"), of.ids(), of.workers(), steps, states, awaits, timeouts, of.claims()).
 		Query(f.parked(of, AwaitingSignal))
-	b.Queue(f.store.sql("flush_recheck"), of.ids(), handed).Query(f.requeued(of))
+	b.Queue(f.store.sql("flush_recheck"), of.ids(), handed).Query(f.rechecked(of))
 }
 
 func (f *flush) queueChildren(b *pgx.Batch) {
@@ -222,6 +232,23 @@ func (f *flush) requeued(of entries) func(pgx.Rows) error {
 			if queue != nil {
 				f.wake(*queue)
 			}
+			return of.commit(id, Runnable)
+		})
+		return err
+	}
+}
+
+// rechecked reads id and queue of rows for which an awaited signal was there; a null queue is one that has to stay parked
+// nonetheless.
+func (f *flush) rechecked(of entries) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id int64
+		var queue *string
+		_, err := pgx.ForEachRow(rows, []any{&id, &queue}, func() error {
+			if queue == nil {
+				return nil
+			}
+			f.wake(*queue)
 			return of.commit(id, Runnable)
 		})
 		return err

@@ -10,6 +10,7 @@ import (
 
 // TestOutcomes compares the row after each outcome with the table of the semantics.
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("outcomes")
 	tests := []struct {
@@ -120,6 +121,7 @@ func everyKind(row Claimed, worker string, handed []int64) []Outcome {
 // TestStaleOutcomesLeaveNoTrace lets a worker that has lost its row, a child with an inbox, come back with each kind of
 // outcome, alone and beside an outcome that holds (trap 6).
 func TestStaleOutcomesLeaveNoTrace(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("stale")
 	for _, beside := range []bool{false, true} {
@@ -180,6 +182,7 @@ func withoutLine(snapshot string, id int64) string {
 
 // TestOneRowInOneBatchTwice: outcomes of an old and of the new owner, and a repeated one.
 func TestOneRowInOneBatchTwice(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("twice")
 	put(t, s, 1)
@@ -202,6 +205,7 @@ func TestOneRowInOneBatchTwice(t *testing.T) {
 // TestOwnRowClaimedAgain: a worker that lost its row and got the same row back must not commit what it had made of the first
 // claim, alone or beside the outcome of the second.
 func TestOwnRowClaimedAgain(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("again")
 	put(t, s, 1)
@@ -225,6 +229,7 @@ func TestOwnRowClaimedAgain(t *testing.T) {
 
 // TestAwaitRecheck: an await wakes at once for a signal that is there and was not handed, and only for that (trap 7).
 func TestAwaitRecheck(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("recheck")
 	id := put(t, s, 1)[0]
@@ -271,6 +276,7 @@ func TestAwaitRecheck(t *testing.T) {
 
 // TestInboxThatCameDuringTheLastStep: the first signal of a row arrives while it runs its last step.
 func TestInboxThatCameDuringTheLastStep(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("late")
 	id := put(t, s, 1)[0]
@@ -285,6 +291,7 @@ func TestInboxThatCameDuringTheLastStep(t *testing.T) {
 
 // TestCancelRequested turns each kind of outcome into failed, with the riders of an ending and none other.
 func TestCancelRequested(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("cancel")
 	for kind := KindNext; kind <= KindFailed; kind++ {
@@ -316,6 +323,7 @@ func TestCancelRequested(t *testing.T) {
 
 // TestManyAtOnce flushes more rows than a statement could have parameters (trap 3).
 func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("many")
 	const n = 20000

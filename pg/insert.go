@@ -23,22 +23,26 @@ func (s *Store) Insert(ctx context.Context, db DB, rows []Insertion) ([]Inserted
 	for i := range rows {
 		keyed = keyed || rows[i].CorrelationKey != "" || rows[i].RequestID != ""
 	}
-	var out []Inserted
-	err := onFreshPlan(ctx, db, func(db DB) (err error) {
-		switch {
-		case keyed:
-			out, err = s.insertKeyed(ctx, db, rows)
-		case len(rows) == 1:
-			out, err = s.insertOne(ctx, db, &rows[0])
-		default:
-			out, err = s.insertMany(ctx, db, rows)
-		}
-		return err
-	})
+	out, err := s.insert(ctx, db, rows, keyed)
 	if err != nil {
 		return nil, fmt.Errorf("pg: insert %d instances: %w", len(rows), err)
 	}
 	return out, nil
+}
+
+func (s *Store) insert(ctx context.Context, db DB, rows []Insertion, keyed bool) (out []Inserted, err error) {
+	if keyed {
+		return s.insertKeyed(ctx, db, rows)
+	}
+	err = atomically(ctx, db, func(db DB) (err error) {
+		if len(rows) == 1 {
+			out, err = s.insertOne(ctx, db, &rows[0])
+		} else {
+			out, err = s.insertMany(ctx, db, rows)
+		}
+		return err
+	})
+	return out, err
 }
 
 func (s *Store) insertOne(ctx context.Context, db DB, r *Insertion) ([]Inserted, error) {
@@ -135,16 +139,22 @@ func (s *Store) insertKeyed(ctx context.Context, db DB, rows []Insertion) ([]Ins
 			both = append(both, requests[i])
 		}
 	}
-	batch := &pgx.Batch{}
-	batch.Queue(s.sql("insert_keyed"), append(insertArgs(rows, s.interoperable), keys, scopes, requests, s.idSequence)...)
-	if both != nil {
-		batch.Queue(s.sql("insert_forget"), both)
-	}
-	results := db.SendBatch(ctx, batch)
-	found, err := collectKeyed(results, len(rows))
-	if cerr := results.Close(); err == nil {
-		err = cerr
-	}
+	args := append(insertArgs(rows, s.interoperable), keys, scopes, requests, s.idSequence)
+	var found []keyedEntry
+	// What follows is another transaction: nothing in it may run this one again.
+	err := atomically(ctx, db, func(db DB) (err error) {
+		batch := &pgx.Batch{}
+		batch.Queue(s.sql("insert_keyed"), args...)
+		if both != nil {
+			batch.Queue(s.sql("insert_forget"), both)
+		}
+		results := db.SendBatch(ctx, batch)
+		found, err = collectKeyed(results, len(rows))
+		if cerr := results.Close(); err == nil {
+			err = cerr
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -232,15 +242,20 @@ func (s *Store) lookAgain(ctx context.Context, db DB, rows []Insertion, entries 
 	for n, i := range entries {
 		requests[n], keys[n] = rows[i].RequestID, rows[i].CorrelationKey
 	}
-	r, err := db.Query(ctx, s.sql("insert_found"), requests, keys)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(r, func(row pgx.CollectableRow) (keyedEntry, error) {
-		var first, occupant *int64
-		err := row.Scan(&first, &occupant)
-		return keyedEntry{first: orZero(first), occupant: orZero(occupant)}, err
+	var later []keyedEntry
+	err := atomically(ctx, db, func(db DB) error {
+		r, err := db.Query(ctx, s.sql("insert_found"), requests, keys)
+		if err != nil {
+			return err
+		}
+		later, err = pgx.CollectRows(r, func(row pgx.CollectableRow) (keyedEntry, error) {
+			var first, occupant *int64
+			err := row.Scan(&first, &occupant)
+			return keyedEntry{first: orZero(first), occupant: orZero(occupant)}, err
+		})
+		return err
 	})
+	return later, err
 }
 
 // scopeCode is the number by which the statements know a correlation scope.

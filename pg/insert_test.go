@@ -44,6 +44,7 @@ func insert(t testing.TB, s *Store, db DB, rows ...Insertion) []Inserted {
 }
 
 func TestInsertWritesEveryField(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	at := time.Date(2031, 5, 6, 7, 8, 9, 123000, time.UTC)
@@ -102,6 +103,7 @@ func TestInsertWritesEveryField(t *testing.T) {
 }
 
 func TestInsertDefaults(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	least := Insertion{Machine: "m", Version: 1, Step: "a", Queue: "q", Priority: 5}
 	key := least
@@ -121,6 +123,7 @@ func TestInsertDefaults(t *testing.T) {
 }
 
 func TestInsertedRowsAreMarkedForOtherEngines(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{Interoperable: true})
 	insert(t, s, host, plain("a"))
 	insert(t, s, host, plain("a"), plain("b"))
@@ -131,6 +134,7 @@ func TestInsertedRowsAreMarkedForOtherEngines(t *testing.T) {
 }
 
 func TestInsertTimesAreTheDatabases(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	late := plain("m")
 	late.Delay = 60 * 24 * time.Hour // in milliseconds it would overflow an int4
@@ -150,6 +154,7 @@ func TestInsertTimesAreTheDatabases(t *testing.T) {
 }
 
 func TestInsertAnswersInOrder(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	var rows []Insertion
 	for i := range 1000 {
@@ -175,6 +180,7 @@ func TestInsertAnswersInOrder(t *testing.T) {
 }
 
 func TestInsertManyThousands(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	const n = 60_000 // with a parameter a column a row it would be far beyond 65,535
 	rows := make([]Insertion, n)
@@ -201,6 +207,7 @@ func TestInsertManyThousands(t *testing.T) {
 }
 
 func TestInsertOccupiedKeys(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	first := insert(t, s, host, keyed("a"))[0]
 	out := insert(t, s, host, keyed("b"), keyed("a"), keyed("b"), plain("m"))
@@ -232,6 +239,7 @@ func TestInsertOccupiedKeys(t *testing.T) {
 }
 
 func TestInsertScopes(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	for _, scope := range [][]string{nil, {}, liveScope, append([]string{"done"}, liveScope...),
 		append([]string{"failed"}, liveScope...), append([]string{"failed", "done", "done"}, liveScope...)} {
@@ -257,6 +265,7 @@ func TestInsertScopes(t *testing.T) {
 }
 
 func TestInsertRepeatedRequests(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	first := insert(t, s, host, requested("r1"))[0]
 	out := insert(t, s, host, requested("r1"), requested("r2"), requested("r2"), plain("m"))
@@ -291,6 +300,7 @@ func TestInsertRepeatedRequests(t *testing.T) {
 }
 
 func TestInsertConcurrentRequests(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	var wg sync.WaitGroup
 	answers := make([][]Inserted, 8)
@@ -336,6 +346,7 @@ func TestInsertConcurrentRequests(t *testing.T) {
 }
 
 func TestInsertRaces(t *testing.T) {
+	t.Parallel()
 	ins := func(rows func() []Insertion, check func([]Inserted) error) move {
 		return func(ctx context.Context, s *Store, db DB) error {
 			out, err := s.Insert(ctx, db, rows())
@@ -407,6 +418,7 @@ func TestInsertRaces(t *testing.T) {
 }
 
 func TestInsertInOppositeOrders(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	var wg sync.WaitGroup
 	const rounds, keys = 60, 40
@@ -435,6 +447,7 @@ func TestInsertInOppositeOrders(t *testing.T) {
 }
 
 func TestInsertInTheCallersTransaction(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	failed := errors.New("changed my mind")
@@ -462,6 +475,7 @@ func TestInsertInTheCallersTransaction(t *testing.T) {
 }
 
 func TestInsertRefusedByPostgres(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	bad := map[string]Insertion{"NUL in a name": plain("a\x00b"), "invalid UTF-8": plain("a\xffb")}
 	for name, state := range map[string]string{

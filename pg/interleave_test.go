@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -170,10 +171,8 @@ func onConn(t *testing.T, s *Store, name string) *Store {
 	t.Helper()
 	cfg := s.pool.Config()
 	cfg.MaxConns = 1
-	params := map[string]string{}
-	for k, v := range cfg.ConnConfig.RuntimeParams {
-		params[k] = v
-	}
+	params := maps.Clone(engineSettings)
+	cfg.AfterConnect = nil // it would set the lock_timeout as well
 	params["application_name"], params["lock_timeout"] = appName(name), "0"
 	cfg.ConnConfig.RuntimeParams = params
 	pool, err := pgxpool.NewWithConfig(testContext(t), cfg)
@@ -203,6 +202,7 @@ func closeSession(t *testing.T, pool *pgxpool.Pool, name string) {
 }
 
 func TestInterleaveSeesLocks(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	exec(t, s, `CREATE TABLE stage (id int PRIMARY KEY, n int NOT NULL); INSERT INTO stage VALUES (1, 0)`)
 	add := func(ctx context.Context, _ *Store, db DB) error {

@@ -93,7 +93,7 @@ func (s *Store) release(ctx context.Context, worker string, ids []int64) (releas
 	if len(ids) == 0 {
 		return 0, 0, nil
 	}
-	err = onFreshPlan(ctx, s.pool, func(db DB) error {
+	err = atomically(ctx, s.pool, func(db DB) error {
 		return db.QueryRow(ctx, s.sql("release"), worker, ids).Scan(&released, &kept)
 	})
 	return released, kept, err

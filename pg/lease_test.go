@@ -25,6 +25,7 @@ func held(t *testing.T, s *Store, ids ...int64) (release func()) {
 
 // TestHeartbeat sees each of its answers, in the order of the ids.
 func TestHeartbeat(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	put(t, s, 5)
@@ -67,6 +68,7 @@ func TestHeartbeat(t *testing.T) {
 
 // TestRelease: released rows are as before, those of others are left alone, those held are reported.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	put(t, s, 3)
@@ -95,6 +97,7 @@ func TestRelease(t *testing.T) {
 
 // TestReaper counts attempts, and crashes of one step in a row; clears shards (trap 13); passes by locked rows.
 func TestReaper(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("reaper")
 	id := put(t, s, 1)[0]
@@ -139,8 +142,29 @@ func TestReaper(t *testing.T) {
 	}
 }
 
+// TestCrashesBesideTheOriginal: progress that the original engine has committed sets attempt back and leaves our count of
+// crashes alone; what was counted before it does not count any more.
+func TestCrashesBesideTheOriginal(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	id := put(t, s, 1)[0]
+	for range 3 {
+		claimOne(t, s, alice)
+		reap(t, s)
+	}
+	exec(t, s, `UPDATE gen_durable SET attempt = 0`)
+	if row := claimOne(t, s, alice); row.Crashes != 0 {
+		t.Errorf("the claim shows %+v", row)
+	}
+	reap(t, s)
+	if in := get(t, s, id); in.Crashes != 1 || in.Attempt != 1 {
+		t.Errorf("after one more crash the row is %+v", in)
+	}
+}
+
 // TestDeadlines: a timeout is a wake; limits and queues are told.
 func TestDeadlines(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	put(t, s, 3)
@@ -170,6 +194,7 @@ func TestDeadlines(t *testing.T) {
 
 // TestSweepsShareTheWork: a sweep passes by the rows that somebody else holds, and never waits (trap 2).
 func TestSweepsShareTheWork(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	put(t, s, 20)
 	ids := claimedIDs(claim(t, s, alice, 20))

@@ -147,7 +147,9 @@ func (m *Migrator) exclusively(ctx context.Context, fn func(string, *goose.Provi
 		return fmt.Errorf("pg: connect to migrate: %w", err)
 	}
 	defer func() { _ = lock.Rollback() }() // it wrote nothing; a lost connection ends it as well
-	if _, err := lock.ExecContext(ctx, `SET LOCAL lock_timeout = 0`); err != nil {
+	// The lock is waited for, and then held by a session that does nothing else, for as long as that takes.
+	if _, err := lock.ExecContext(ctx, `SELECT set_config(name, '0', true)
+		  FROM unnest('{lock_timeout,statement_timeout,idle_in_transaction_session_timeout}'::text[]) AS name`); err != nil {
 		return fmt.Errorf("pg: prepare to wait for other migrators: %w", err)
 	}
 	if _, err := lock.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtext('gen_durable migrations'), hashtext($1))`, schema); err != nil {

@@ -81,6 +81,7 @@ func wantVersion(t *testing.T, pool *pgxpool.Pool, schema string, want int) {
 }
 
 func TestMigrateUpDownUp(t *testing.T) {
+	t.Parallel()
 	pool := devpg.Database(t)
 	ctx := testContext(t)
 	wantVersion(t, pool, "", 0)
@@ -123,6 +124,7 @@ func TestMigrateUpDownUp(t *testing.T) {
 }
 
 func TestMigrateAnySchema(t *testing.T) {
+	t.Parallel()
 	pool := devpg.Database(t)
 	ctx := testContext(t)
 	up(t, pool, "")
@@ -164,6 +166,7 @@ func TestMigrateAnySchema(t *testing.T) {
 }
 
 func TestMigrateByManyAtOnce(t *testing.T) {
+	t.Parallel()
 	pool := devpg.Database(t)
 	var wg sync.WaitGroup
 	for i := range 10 {
@@ -228,6 +231,7 @@ INSERT INTO gen_durable (fsm, step, correlation_key, correlation_scope) VALUES (
 INSERT INTO signals (target_id, name) SELECT id, 'paid' FROM gen_durable;`
 
 func TestMigrateAdoptsTheOriginal(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	pool, fresh := devpg.Database(t), devpg.Database(t)
 	if _, err := pool.Exec(ctx, originalTables); err != nil {
@@ -257,6 +261,7 @@ func TestMigrateAdoptsTheOriginal(t *testing.T) {
 }
 
 func TestMigrateRefusesAnotherMark(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	for _, mark := range []string{`'2'`, `'4'`, `NULL`} {
 		pool := devpg.Database(t)
@@ -287,6 +292,7 @@ func TestMigrateRefusesAnotherMark(t *testing.T) {
 }
 
 func TestPrintedSQL(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	printed, migrated := devpg.Database(t), devpg.Database(t)
 	if _, err := printed.Exec(ctx, `CREATE SCHEMA "odd ""one"`); err != nil {

@@ -48,6 +48,7 @@ type model struct {
 
 // TestModel plays random operations against the database and a model of it in memory, and compares the two after each.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	checks := flag.Lookup("rapid.checks")
 	before := checks.Value.String()
 	if before == checks.DefValue {
@@ -250,7 +251,7 @@ func (m *model) apply(in *instance, o Outcome, v Verdict) bool {
 	}
 	kind := o.Kind
 	if in.cancel != "" {
-		kind, o.Error = KindFailed, "cancelled: " + in.cancel
+		kind, o.Error = KindFailed, "cancelled: "+in.cancel
 	}
 	switch kind {
 	case KindNext:

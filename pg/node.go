@@ -18,13 +18,13 @@ type RegisterResult struct {
 	Queues    []string
 }
 
-// RegisterNode writes the node's row and gives back the claims of its dead predecessors, in one transaction. A named node
-// takes the row of its name over, which declares the incarnation there dead: its claims go back at once. Those of other
-// incarnations with the same node name, which may be live processes that happen to share it, go back only if their lease
-// was not extended for two heartbeats. Call ReclaimStale at later beats for what was too fresh.
+// RegisterNode writes the node's row. A named node takes the row of its name over, which declares the incarnation there
+// dead: in the same transaction its claims go back at once, and those of still earlier ones if their lease was not
+// extended for two heartbeats. The name of an unnamed node is shared by live processes, whose leases may be old because
+// the database was away: nothing goes back here, but by ReclaimStale at later beats.
 func (s *Store) RegisterNode(ctx context.Context, n Node, lease, heartbeat time.Duration) (RegisterResult, error) {
 	var r RegisterResult
-	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+	err := atomically(ctx, s.pool, func(db DB) error {
 		r = RegisterResult{}
 		return pgx.BeginFunc(ctx, db.(beginner), func(tx pgx.Tx) error {
 			err := tx.QueryRow(ctx, s.sql("node_lock"), n.Engine, nodeRow(n)).Scan(&r.Replaced)
@@ -36,6 +36,9 @@ func (s *Store) RegisterNode(ctx context.Context, n Node, lease, heartbeat time.
 			}
 			if _, err := tx.Exec(ctx, s.sql("node_put"), nodeArgs(n)...); err != nil {
 				return err
+			}
+			if !n.Named {
+				return nil
 			}
 			return tx.QueryRow(ctx, s.sql("reclaim"), n.Engine, n.Name, n.Incarnation, r.Replaced,
 				staleAhead(lease, heartbeat)).Scan(&r.Reclaimed, &r.Queues)
@@ -67,7 +70,8 @@ func (s *Store) BeatNode(ctx context.Context, n Node) (replacedBy string, err er
 	return replacedBy, nil
 }
 
-// RemoveNode deletes the row of a node that stops, unless another incarnation has taken it. One round trip.
+// RemoveNode deletes the row of a node that stops, unless another incarnation has taken it, or rows are still claimed by
+// this one: the next start under its name finds them by the row. One round trip.
 func (s *Store) RemoveNode(ctx context.Context, n Node) error {
 	err := onFreshPlan(ctx, s.pool, func(db DB) error {
 		_, err := db.Exec(ctx, s.sql("node_remove"), n.Engine, nodeRow(n), n.Incarnation)
@@ -80,9 +84,10 @@ func (s *Store) RemoveNode(ctx context.Context, n Node) error {
 }
 
 // ReclaimStale gives back the claims of other incarnations with the same node name whose lease was not extended for two
-// heartbeats. It returns how many, and the queues where they are runnable again. One round trip.
+// heartbeats, by the caller's own lease and heartbeat: processes that share a node name must share these, too. It returns
+// how many, and the queues where they are runnable again. One round trip.
 func (s *Store) ReclaimStale(ctx context.Context, engine, node, incarnation string, lease, heartbeat time.Duration) (n int, queues []string, err error) {
-	err = onFreshPlan(ctx, s.pool, func(db DB) error {
+	err = atomically(ctx, s.pool, func(db DB) error {
 		return db.QueryRow(ctx, s.sql("reclaim"), engine, node, incarnation, "", staleAhead(lease, heartbeat)).Scan(&n, &queues)
 	})
 	if err != nil {

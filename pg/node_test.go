@@ -46,6 +46,7 @@ func beat(t *testing.T, s *Store, n Node) string {
 }
 
 func TestNamedNodeReplacesItsPredecessor(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	if r := register(t, s, named(inc1)); r.Replaced != "" || r.Reclaimed != 0 {
 		t.Errorf("the first: %+v", r)
@@ -91,15 +92,20 @@ func TestNamedNodeReplacesItsPredecessor(t *testing.T) {
 }
 
 func TestUnnamedNodesShareAHostName(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	node := func(inc string) Node { return Node{Engine: "e", Name: "host", Incarnation: inc} }
 	if r := register(t, s, node(inc1)); r.Replaced != "" {
 		t.Errorf("the first: %+v", r)
 	}
 	live := hold(t, s, 39*time.Second, "e:q@host-"+inc1, "e:a:b@host-"+inc3)
+	// Nor at its start what looks stale: after an outage of the database the leases of live siblings do, too.
+	outage := hold(t, s, 50*time.Second, "e:q@host-"+inc1)
 	if r := register(t, s, node(inc2)); r.Replaced != "" || r.Reclaimed != 0 {
 		t.Errorf("a sibling with the same name took live work: %+v", r)
 	}
+	wantStatus(t, s, Executing, outage...)
+	exec(t, s, `UPDATE gen_durable SET lease_expires_at = now() + interval '50 seconds' WHERE id = $1`, outage[0]) // it beats again
 	wantStatus(t, s, Executing, live...)
 	if n := value[int](t, s, `SELECT count(*)::int FROM gen_durable_nodes`); n != 2 {
 		t.Errorf("%d rows of nodes, expected one for each process", n)
@@ -118,24 +124,31 @@ func TestUnnamedNodesShareAHostName(t *testing.T) {
 }
 
 func TestReclaimTakesIdentitiesApart(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	others := hold(t, s, time.Hour,
 		"e:q@a-b-"+inc1, "e:q@ab-"+inc1, "e2:q@a-"+inc1, "e:q@b@a-"+inc1, "e:q@a-"+inc1+"0", "e:q@a-"+inc1[1:], "e:q@a"+inc1,
 		"e:q@a-00000000000000AG", "e:q@a-", "e", "GenDurable:q@a-#PID<0.1.0>", "e:q@A-"+inc1, "e:q@a%-"+inc1, "e:q@_-"+inc1)
-	node := Node{Engine: "e", Name: "a", Incarnation: inc2}
-	if r := register(t, s, node); r.Reclaimed != 0 {
-		t.Errorf("claims of others were reclaimed: %+v", r)
+	reclaim := func(node string) int {
+		n, _, err := s.ReclaimStale(testContext(t), "e", node, inc2, testLease, testHeartbeat)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	if n := reclaim("a"); n != 0 {
+		t.Errorf("%d claims of others were reclaimed", n)
 	}
 	wantStatus(t, s, Executing, others...)
 	long := hold(t, s, time.Hour, "e:q@a-b-"+inc1)
-	dashed := Node{Engine: "e", Name: "a-b", Incarnation: inc2}
-	if r := register(t, s, dashed); r.Reclaimed != 2 {
-		t.Errorf("the node with a dash got back %d claims, expected both of its own", r.Reclaimed)
+	if n := reclaim("a-b"); n != 2 {
+		t.Errorf("the node with a dash got back %d claims, expected both of its own", n)
 	}
 	wantStatus(t, s, Runnable, long...)
 }
 
 func TestReclaimCountsCrashesByStep(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	id := hold(t, s, time.Hour, "e:q@web-"+inc1)[0]
 	for want := 1; want <= 3; want++ {
@@ -153,6 +166,7 @@ func TestReclaimCountsCrashesByStep(t *testing.T) {
 }
 
 func TestReclaimPassesOverLockedRows(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	ids := hold(t, s, time.Hour, "e:q@web-"+inc1, "e:q@web-"+inc1)
@@ -173,5 +187,22 @@ func TestReclaimPassesOverLockedRows(t *testing.T) {
 	}
 	if n, _, err := s.ReclaimStale(ctx, "e", "web", inc2, testLease, testHeartbeat); err != nil || n != 1 {
 		t.Errorf("at the next beat: %d, %v", n, err)
+	}
+}
+
+// A stop that leaves a claim behind must leave the row, too: the next start under the name finds the claim by it.
+func TestANodeThatStillHoldsRowsStays(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	n := Node{Engine: "e", Name: "n", Incarnation: inc1, Named: true}
+	register(t, s, n)
+	held := hold(t, s, 0, "e:q@n-"+inc1, "e:q@n-"+inc2)
+	rows := func() int { return value[int](t, s, `SELECT count(*)::int FROM gen_durable_nodes`) }
+	if err := s.RemoveNode(testContext(t), n); err != nil || rows() != 1 {
+		t.Errorf("%d rows of nodes, %v: the node still holds a row", rows(), err)
+	}
+	exec(t, s, `UPDATE gen_durable SET status = 'runnable', locked_by = NULL WHERE id = $1`, held[0])
+	if err := s.RemoveNode(testContext(t), n); err != nil || rows() != 0 {
+		t.Errorf("%d rows of nodes, %v: only another incarnation holds a row", rows(), err)
 	}
 }

@@ -84,6 +84,7 @@ func genericPlan(t *testing.T, conn *pgxpool.Conn, text string) []string {
 // TestPlansOfHostAndSweeps names each statement with the only ways it may reach the tables, under the host's settings
 // and under the engine's.
 func TestPlansOfHostAndSweeps(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	fill(t, s)
 	ctx := testContext(t)

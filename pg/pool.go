@@ -76,24 +76,19 @@ func namesStatements(cfg *pgxpool.Config) bool {
 	return cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 }
 
-// withSettings gives each session our settings: as it starts, and once more behind a hook of the host's that may have set its
-// own.
+// withSettings gives each session our settings once it stands, behind whatever a hook of the host's sets. As startup
+// parameters they would be refused by a proxy, or worse, ignored.
 func withSettings(cfg *pgxpool.Config) {
-	if cfg.ConnConfig.RuntimeParams == nil {
-		cfg.ConnConfig.RuntimeParams = map[string]string{}
-	}
-	maps.Copy(cfg.ConnConfig.RuntimeParams, engineSettings)
 	hook := cfg.AfterConnect
-	if hook == nil {
-		return
-	}
 	names := slices.Collect(maps.Keys(engineSettings))
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		if err := hook(ctx, conn); err != nil {
-			return err
+		if hook != nil {
+			if err := hook(ctx, conn); err != nil {
+				return err
+			}
 		}
 		if _, err := conn.Exec(ctx, `SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS u(name, value)`,
-			names, valuesOf(names)); err != nil {
+			pgx.QueryExecModeExec, names, valuesOf(names)); err != nil {
 			return fmt.Errorf("pg: make the engine's session settings: %w", err)
 		}
 		return nil

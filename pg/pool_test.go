@@ -31,6 +31,7 @@ func otherDefaults(t *testing.T, host *pgxpool.Pool) {
 // TestOtherDefaults: the engine's sessions do not take over what the role, the database, or a hook of the host has set. A
 // park under an older snapshot would sleep on the signal that it has waited for.
 func TestOtherDefaults(t *testing.T) {
+	t.Parallel()
 	host := devpg.Database(t, Migrate)
 	otherDefaults(t, host)
 	ctx := testContext(t)
@@ -42,6 +43,9 @@ func TestOtherDefaults(t *testing.T) {
 	s, err := Open(ctx, pool, Options{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := value[string](t, s, `SELECT current_setting('transaction_isolation') || current_setting('lock_timeout')`); got != "read committed200ms" {
+		t.Errorf("the settings are %s", got)
 	}
 	put(t, s, 1)
 	signal(t, s, claimOne(t, s, alice).ID, "noise") // the inbox is known of: a delivery need not write the row
@@ -100,6 +104,7 @@ var modes = []pgx.QueryExecMode{
 
 // TestEveryExecMode: a host may run its pool in any mode; every statement of the host and of the engine works.
 func TestEveryExecMode(t *testing.T) {
+	t.Parallel()
 	direct, host := openWithHost(t, Options{})
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -49,6 +49,7 @@ func locking(id int64) move {
 
 // TestSignalAndPark: a delivery that meets a park is not lost, whichever comes first (trap 1).
 func TestSignalAndPark(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	put(t, s, 3)
 	rows := claim(t, s, alice, 3)
@@ -84,6 +85,7 @@ func TestSignalAndPark(t *testing.T) {
 
 // TestSignalMeetsTheLastStep: the inbox of a row that ends goes with it even if its first signal came in between.
 func TestSignalMeetsTheLastStep(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	put(t, s, 1)
 	row := claimOne(t, s, alice)
@@ -104,6 +106,7 @@ func TestSignalMeetsTheLastStep(t *testing.T) {
 // TestLockOrder: a flush takes its rows in descending id order, whatever the order and the kinds of its outcomes, and so meets a
 // batch of signals to the same rows without a deadlock (trap 2).
 func TestLockOrder(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	for _, kinds := range [][3]Kind{{KindDone, KindDone, KindDone}, {KindDone, KindNext, KindAwait}, {KindAwait, KindRetry, KindNext}} {
 		exec(t, s, `TRUNCATE gen_durable CASCADE`)
@@ -138,8 +141,38 @@ func TestLockOrder(t *testing.T) {
 	}
 }
 
+// TestParentsInTheLockOrder: a parent that is younger than another row of the flush is locked before that row, so that
+// a batch of signals to both does not deadlock with the flush.
+func TestParentsInTheLockOrder(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	c := s.NewCommitter("setup")
+	old := put(t, s, 1)[0]
+	between := put(t, s, 1, func(i *Insertion) { i.Queue = "other" })[0]
+	parent, _ := spawn(t, s, c, 1)
+	rows := claim(t, s, alice, 2) // the old one and the child
+	interleave(t, s, map[string]move{
+		"hold":   locking(between),
+		"flush":  flushing(t, s, "order", Committed, outcome(rows[0], alice, KindDone), outcome(rows[1], alice, KindDone)),
+		"signal": signalling(old, between, parent),
+	}, `
+		host    begin
+		host    hold
+		caller  signal  blocks
+		flusher flush   blocks
+		host    commit
+		caller  resumes
+		flusher resumes
+	`)
+	if parent < old || old != rows[0].ID {
+		t.Fatalf("the parent is %d, the other row %d of %v", parent, old, claimedIDs(rows))
+	}
+	wantStatus(t, s, Runnable, parent)
+}
+
 // TestTwoFlushesJoinOneParent: the second decrement waits and starts from the first one's number.
 func TestTwoFlushesJoinOneParent(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("setup")
 	first, _ := spawn(t, s, c, 2)
@@ -165,6 +198,7 @@ func TestTwoFlushesJoinOneParent(t *testing.T) {
 // TestReaperMeetsFanOut: while a fan-out is on its way the reaper cannot take the parent, whose lease has run out; and a
 // parent that it took before spawns nothing (trap 16).
 func TestReaperMeetsFanOut(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	put(t, s, 1)
 	row := claimOne(t, s, alice)
@@ -225,6 +259,7 @@ func TestReaperMeetsFanOut(t *testing.T) {
 
 // TestTakenWhileTheFlushWaits: the guard is asked again when the flush gets its row, for each kind (trap 6).
 func TestTakenWhileTheFlushWaits(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	c := s.NewCommitter("setup")
 	for kind := KindNext; kind <= KindFailed; kind++ {
@@ -262,6 +297,7 @@ func TestTakenWhileTheFlushWaits(t *testing.T) {
 
 // TestClaimRaces: a claim passes by what another has locked, and a key's second row is not committed.
 func TestClaimRaces(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ids := put(t, s, 4)
 	keyed := put(t, s, 2, func(i *Insertion) { i.ConcurrencyKey, i.Queue = "k", "keyed" })

@@ -7,6 +7,7 @@ import (
 )
 
 func TestSettled(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ids := put(t, s, 4)
 	exec(t, s, `UPDATE gen_durable SET status = 'done', result = '[1]' WHERE id = $1`, ids[0])
@@ -26,6 +27,7 @@ func TestSettled(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	id := put(t, s, 1)[0]

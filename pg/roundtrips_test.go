@@ -10,6 +10,7 @@ import (
 
 // TestRoundTripsOfTheEngine counts what the hot paths cost once their statements are prepared on the connection.
 func TestRoundTripsOfTheEngine(t *testing.T) {
+	t.Parallel()
 	direct := open(t)
 	s, trips := counted(t, direct)
 	ctx := testContext(t)
@@ -95,6 +96,7 @@ func TestRoundTripsOfTheEngine(t *testing.T) {
 // TestWithoutNamedStatements runs the engine's statements the way a transaction-pooling proxy needs it: no named
 // statement, no session setting, each transaction perhaps on another server connection (trap 22).
 func TestWithoutNamedStatements(t *testing.T) {
+	t.Parallel()
 	direct, host := openWithHost(t, Options{})
 	cfg := host.Config()
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe

@@ -16,7 +16,7 @@ func (s *Store) Signal(ctx context.Context, db DB, ds []Delivery) ([]Delivered, 
 		return nil, nil
 	}
 	var out []Delivered
-	err := onFreshPlan(ctx, db, func(db DB) (err error) {
+	err := atomically(ctx, db, func(db DB) (err error) {
 		if len(ds) == 1 {
 			out, err = s.signalOne(ctx, db, &ds[0])
 		} else {

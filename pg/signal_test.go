@@ -53,6 +53,7 @@ func newInstances(t testing.TB, s *Store, db DB, n int) []int64 {
 }
 
 func TestSignalWakesOnlyWhatAwaitsIt(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ids := newInstances(t, s, host, 3)
 	park(t, s, ids[0], "paid", "cancelled")
@@ -86,6 +87,7 @@ func TestSignalWakesOnlyWhatAwaitsIt(t *testing.T) {
 }
 
 func TestSignalRefusesWhatIsNotThere(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	forever := keyed("kept")
 	forever.CorrelationScope = append(slices.Clone(liveScope), "done")
@@ -119,6 +121,7 @@ func TestSignalRefusesWhatIsNotThere(t *testing.T) {
 }
 
 func TestSignalDedup(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ids := newInstances(t, s, host, 2)
 	a := Delivery{ID: ids[0], Name: "n", DedupKey: "d"}
@@ -152,6 +155,7 @@ func TestSignalDedup(t *testing.T) {
 }
 
 func TestSignalManyThousands(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	const n = 60_000
 	ids := newInstances(t, s, host, n/2)
@@ -174,6 +178,7 @@ func TestSignalManyThousands(t *testing.T) {
 }
 
 func TestSignalBatchesInOppositeOrders(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ids := newInstances(t, s, host, 50)
 	var wg sync.WaitGroup
@@ -204,6 +209,7 @@ func TestSignalBatchesInOppositeOrders(t *testing.T) {
 // TestSignalRaces plays deliveries against what may happen to the target's row at the same time. The other side is raw
 // SQL with the locks of a park and of an ending: what the flush itself does is its own tests' affair.
 func TestSignalRaces(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	var id, bystander int64 // a bystander in the batch makes it take the statement for many
@@ -335,6 +341,7 @@ func TestSignalRaces(t *testing.T) {
 }
 
 func TestSignalHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	ids := newInstances(t, s, host, 2)
@@ -364,6 +371,7 @@ func TestSignalHoldsUpNobodyElse(t *testing.T) {
 }
 
 func TestSignalRefusedByPostgres(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ids := newInstances(t, s, host, 1)
 	for name, bad := range map[string]Delivery{
@@ -384,6 +392,7 @@ func TestSignalRefusedByPostgres(t *testing.T) {
 
 // TestStatementsSurviveAMigration changes the tables under connections that have planned their statements on them.
 func TestStatementsSurviveAMigration(t *testing.T) {
+	t.Parallel()
 	s, host := openWithHost(t, Options{})
 	ctx := testContext(t)
 	one := host.Config()

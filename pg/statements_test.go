@@ -58,6 +58,7 @@ var knownTypes = []string{"int8", "int4", "int2", "bool", "text", "jsonb", "floa
 // TestStatements prepares every file and holds its parameters against its header, and its columns against what the Go
 // side reads.
 func TestStatements(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx := testContext(t)
 	conn, err := s.pool.Acquire(ctx)
@@ -143,6 +144,7 @@ func headerTypes(file string) map[string]string {
 }
 
 func TestUnknownStatementPanics(t *testing.T) {
+	t.Parallel()
 	defer func() {
 		if recover() == nil {
 			t.Error("a statement that does not exist was returned")
@@ -152,6 +154,7 @@ func TestUnknownStatementPanics(t *testing.T) {
 }
 
 func TestStripComments(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"-- head\nSELECT 1 -- one\n\n  FROM x;\n":              "SELECT 1\n  FROM x",
 		"SELECT '--' -- two\n":                                 "SELECT '--'",
@@ -230,6 +233,7 @@ func counted(t testing.TB, s *Store) (*Store, *tripCounter) {
 
 // TestRoundTrips names each statement with the round trips it takes once it is prepared.
 func TestRoundTrips(t *testing.T) {
+	t.Parallel()
 	s, trips := counted(t, open(t))
 	ctx := testContext(t)
 	put(t, s, 1)

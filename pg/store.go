@@ -155,6 +155,22 @@ func onFreshPlan(ctx context.Context, db DB, fn func(DB) error) error {
 	return err
 }
 
+// raceRetries bounds how often a transaction that lost a race is run again.
+const raceRetries = 5
+
+// atomically is onFreshPlan for an fn that is one transaction, which it runs again when that lost a race: a serialization
+// failure (the host's transactions may be stricter than read committed), a deadlock, a unique key taken meanwhile. Inside
+// a caller's transaction there is no second run.
+func atomically(ctx context.Context, db DB, fn func(DB) error) error {
+	for try := 0; ; try++ {
+		err := onFreshPlan(ctx, db, fn)
+		lost := isState(err, "40001") || isState(err, "40P01") || isState(err, "23505")
+		if !lost || try == raceRetries || !ownTransaction(db) {
+			return err
+		}
+	}
+}
+
 // isStalePlan reports whether a statement failed only because its cached plan or name is no longer good.
 func isStalePlan(err error) bool {
 	var e *pgconn.PgError

@@ -65,6 +65,7 @@ func value[T any](t testing.TB, s *Store, sql string, args ...any) T {
 }
 
 func TestOpenRefusesWhatItDoesNotFit(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	pool := devpg.Database(t)
 	if _, err := Open(ctx, pool, Options{}); !errors.Is(err, ErrNotMigrated) {
@@ -99,6 +100,7 @@ func TestOpenRefusesWhatItDoesNotFit(t *testing.T) {
 }
 
 func TestEnginePoolSettings(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	for name, want := range engineSettings {
 		if name == "tcp_keepalives_idle" || name == "tcp_keepalives_interval" || name == "tcp_keepalives_count" {

@@ -138,6 +138,7 @@ func (b *bench) eventually(what string, ok func() bool) {
 }
 
 func TestTheFirstLookIsAtOnceAndLaterOnesByTick(t *testing.T) {
+	t.Parallel()
 	r := newRows()
 	r.set(1, pg.Done)
 	r.set(2, pg.Runnable)
@@ -157,6 +158,7 @@ func TestTheFirstLookIsAtOnceAndLaterOnesByTick(t *testing.T) {
 }
 
 func TestManyWaitersShareALook(t *testing.T) {
+	t.Parallel()
 	r := newRows()
 	r.pass = make(chan struct{}, 100)
 	b := start(t, r, time.Hour)
@@ -180,6 +182,7 @@ func TestManyWaitersShareALook(t *testing.T) {
 }
 
 func TestParkedCountsUnlessUntilTerminal(t *testing.T) {
+	t.Parallel()
 	r := newRows()
 	r.set(1, pg.AwaitingSignal)
 	r.set(2, pg.AwaitingChildren)
@@ -200,6 +203,7 @@ func TestParkedCountsUnlessUntilTerminal(t *testing.T) {
 }
 
 func TestLocalCommitsAreAnsweredWithoutATick(t *testing.T) {
+	t.Parallel()
 	r := newRows()
 	r.set(1, pg.Executing)
 	r.set(2, pg.Executing)
@@ -219,6 +223,7 @@ func TestLocalCommitsAreAnsweredWithoutATick(t *testing.T) {
 
 // A caller that signals a parked instance and then waits must not be told that it is parked.
 func TestALookOlderThanTheCallerDoesNotAnswerIt(t *testing.T) {
+	t.Parallel()
 	r := newRows()
 	r.pass = make(chan struct{}, 100)
 	r.set(1, pg.AwaitingSignal)
@@ -241,6 +246,7 @@ func TestALookOlderThanTheCallerDoesNotAnswerIt(t *testing.T) {
 }
 
 func TestNobodyWaitsNobodyAsks(t *testing.T) {
+	t.Parallel()
 	r := newRows()
 	r.set(1, pg.Executing)
 	b := start(t, r, time.Millisecond)
@@ -260,6 +266,7 @@ func TestNobodyWaitsNobodyAsks(t *testing.T) {
 }
 
 func TestErrorsAreOnlyADelay(t *testing.T) {
+	t.Parallel()
 	r := newRows()
 	r.set(1, pg.Done)
 	r.fail = 5
@@ -271,6 +278,7 @@ func TestErrorsAreOnlyADelay(t *testing.T) {
 }
 
 func TestStopAndRestartAnswerEverybody(t *testing.T) {
+	t.Parallel()
 	r := newRows()
 	r.set(1, pg.Executing)
 	b := start(t, r, time.Hour)
@@ -307,6 +315,7 @@ func (d *dead) Settled(ctx context.Context, ids []int64) (s []pg.Settled, err er
 }
 
 func TestALookOnADeadConnectionIsGivenUp(t *testing.T) {
+	t.Parallel()
 	r := &dead{rows: newRows()}
 	r.set(1, pg.Done)
 	log := slog.New(slog.DiscardHandler)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestDecide(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		fault   Fault
@@ -39,6 +40,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestSiftClosesGapsInOrder(t *testing.T) {
+	t.Parallel()
 	var b batch
 	for id := range int64(6) {
 		b.add(pg.Outcome{ID: id}, waiter{}, 1)
@@ -55,6 +57,7 @@ func TestSiftClosesGapsInOrder(t *testing.T) {
 }
 
 func TestTouched(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		kind pg.Kind
 		want int
@@ -69,6 +72,7 @@ func TestTouched(t *testing.T) {
 
 // A step actor uses its reply channel again, so a second answer would be taken for that of its next outcome.
 func TestAPanicAfterTheEntryWasTakenGivesOneAnswer(t *testing.T) {
+	t.Parallel()
 	w := newWriter(Config{}.withDefaults())
 	defer w.cancel()
 	f := newFlusher(w)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestWhatArrivesDuringAFlushIsTheNextBatch(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	entered, pass := gate(db)
 	b := start(t, db, nil)
@@ -35,6 +36,7 @@ func TestWhatArrivesDuringAFlushIsTheNextBatch(t *testing.T) {
 }
 
 func TestBatchesAreBounded(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	entered, pass := gate(db)
 	b := start(t, db, func(c *Config) { c.MaxBatch, c.MaxBytes = 10, 4000 })
@@ -57,6 +59,7 @@ func TestBatchesAreBounded(t *testing.T) {
 }
 
 func TestLingerWaitsForMore(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	b := start(t, db, func(c *Config) { c.Linger, c.MaxBatch = time.Hour, 3 })
 	b.mustCommit(b.ids(1, 2, 3)) // full, so it does not wait
@@ -71,6 +74,7 @@ func TestLingerWaitsForMore(t *testing.T) {
 }
 
 func TestOnlyTheCulpritIsRefused(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.poison[77] = true
 	entered, pass := gate(db)
@@ -95,6 +99,7 @@ func TestOnlyTheCulpritIsRefused(t *testing.T) {
 }
 
 func TestALockedRowDoesNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.locked[5] = true
 	b := start(t, db, nil)
@@ -120,6 +125,7 @@ func TestALockedRowDoesNotHoldUpOthers(t *testing.T) {
 }
 
 func TestALockThatNoRowShows(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.hidden[50] = true
 	entered, pass := gate(db)
@@ -137,6 +143,7 @@ func TestALockThatNoRowShows(t *testing.T) {
 }
 
 func TestAnEntryInTheSideLaneIsDroppedWhenNobodyWaits(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.locked[5] = true
 	b := start(t, db, nil)
@@ -155,6 +162,7 @@ func TestAnEntryInTheSideLaneIsDroppedWhenNobodyWaits(t *testing.T) {
 }
 
 func TestAnEntryNobodyWaitsForIsNotSent(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	entered, pass := gate(db)
 	b := start(t, db, nil)
@@ -175,6 +183,7 @@ func TestAnEntryNobodyWaitsForIsNotSent(t *testing.T) {
 }
 
 func TestTheBatchOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.fail = func(try int) error {
 		if try < 20 {
@@ -193,6 +202,7 @@ func TestTheBatchOutlivesAnOutage(t *testing.T) {
 }
 
 func TestCollisionsAreRepeated(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.fail = func(try int) error {
 		if try < 3 {
@@ -205,6 +215,7 @@ func TestCollisionsAreRepeated(t *testing.T) {
 }
 
 func TestAnUnknownErrorRefusesNobody(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.fail = func(try int) error {
 		if try < 30 {
@@ -217,6 +228,7 @@ func TestAnUnknownErrorRefusesNobody(t *testing.T) {
 }
 
 func TestAPanicOfTheCommitterIsTheContentsFault(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.onFlush = func(ids []int64) {
 		if slices.Contains(ids, 3) {
@@ -233,6 +245,7 @@ func TestAPanicOfTheCommitterIsTheContentsFault(t *testing.T) {
 }
 
 func TestALargeFanOutIsFlushedAlone(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	b := start(t, db, func(c *Config) { c.MaxChildren = 3 })
 	big := b.commit(pg.Outcome{ID: 1, Kind: pg.KindChildren, Children: make([]pg.Insertion, 4)}, nil)
@@ -247,6 +260,7 @@ func TestALargeFanOutIsFlushedAlone(t *testing.T) {
 }
 
 func TestARestartAnswersWhatWasBufferedAndLosesNothingInFlight(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	entered, pass := gate(db)
 	b := start(t, db, nil)
@@ -270,6 +284,7 @@ func TestARestartAnswersWhatWasBufferedAndLosesNothingInFlight(t *testing.T) {
 }
 
 func TestAStopAnswersEverybody(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	entered, pass := gate(db)
 	b := start(t, db, nil)
@@ -291,6 +306,7 @@ func TestAStopAnswersEverybody(t *testing.T) {
 }
 
 func TestADrainWritesWhatIsHeldAndRefusesTheRest(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	entered, pass := gate(db)
 	b := start(t, db, func(c *Config) { c.MaxBatch = 2 })
@@ -314,6 +330,7 @@ func TestADrainWritesWhatIsHeldAndRefusesTheRest(t *testing.T) {
 }
 
 func TestADrainOutlivesARestart(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	entered, pass := gate(db)
 	b := start(t, db, nil)
@@ -337,6 +354,7 @@ func TestADrainOutlivesARestart(t *testing.T) {
 }
 
 func TestTheSideLaneKeepsTheBoundsOfABatch(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.locked[5] = true
 	b := start(t, db, func(c *Config) { c.MaxBytes = 4000 })
@@ -357,6 +375,7 @@ func TestTheSideLaneKeepsTheBoundsOfABatch(t *testing.T) {
 }
 
 func TestADrainEndsAtItsTimeout(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	db.locked[5] = true
 	b := start(t, db, nil)
@@ -370,6 +389,7 @@ func TestADrainEndsAtItsTimeout(t *testing.T) {
 }
 
 func TestSettlementsAndAnnouncements(t *testing.T) {
+	t.Parallel()
 	db := newDatabase()
 	log := slog.New(slog.DiscardHandler)
 	heard := make(chan any, 10)

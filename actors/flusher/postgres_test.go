@@ -111,6 +111,7 @@ func (r *real) count(status string) (n int) {
 }
 
 func TestPostgresRefusesOneOf200(t *testing.T) {
+	t.Parallel()
 	r := startReal(t, devpg.Database(t, pg.Migrate))
 	ids := r.claimed(200)
 	replies := make([]chan actors.Committed, len(ids))
@@ -136,6 +137,7 @@ func TestPostgresRefusesOneOf200(t *testing.T) {
 }
 
 func TestPostgresRowLockedByTheHost(t *testing.T) {
+	t.Parallel()
 	r := startReal(t, devpg.Database(t, pg.Migrate))
 	ids := r.claimed(2001)
 	held, free := ids[1000], append(ids[:1000:1000], ids[1001:]...)
@@ -168,6 +170,7 @@ func TestPostgresRowLockedByTheHost(t *testing.T) {
 }
 
 func TestPostgresCorrelationKeyHeldByTheHost(t *testing.T) {
+	t.Parallel()
 	r := startReal(t, devpg.Database(t, pg.Migrate))
 	ids := r.claimed(300)
 	tx, err := r.host.Begin(t.Context())
@@ -193,6 +196,7 @@ func TestPostgresCorrelationKeyHeldByTheHost(t *testing.T) {
 }
 
 func TestPostgresFlusherKilledUnderLoad(t *testing.T) {
+	t.Parallel()
 	r := startReal(t, devpg.Database(t, pg.Migrate))
 	r.finishAll(r.claimed(3000), 64, func(done int64) {
 		if done%500 == 250 {
@@ -208,6 +212,7 @@ func TestPostgresFlusherKilledUnderLoad(t *testing.T) {
 }
 
 func TestPostgresRestartedUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"fast", "immediate"} {
 		t.Run(mode, func(t *testing.T) {
 			server := devpg.ServerFor(t, devpg.Options{})

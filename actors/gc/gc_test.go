@@ -18,6 +18,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	const second = time.Second
 	owner := func(dead int64) pg.VacuumStats { return pg.VacuumStats{Dead: dead, Allowed: true} }
 	h := health{every: 5 * second, maxDead: 1000, maxPause: 60 * second}
@@ -132,12 +133,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 func TestCollectsUntilABatchIsShort(t *testing.T) {
+	t.Parallel()
 	s := &store{terminal: 7, side: 25, calls: make(chan string, 1)}
 	c := start(t, Config{Store: s, Every: time.Millisecond, Batch: 10, LookEvery: -1})
 	eventually(t, "all rows to be deleted", func() bool { return c.Collected.Load() == 7 && c.CollectedSide.Load() == 25 })
 }
 
 func TestGoesOnAfterErrors(t *testing.T) {
+	t.Parallel()
 	s := &store{terminal: 7, fail: 3, calls: make(chan string, 1)}
 	c := start(t, Config{Store: s, Every: time.Millisecond, LookEvery: -1})
 	eventually(t, "the rows to be deleted", func() bool { return c.Collected.Load() == 7 })
@@ -147,6 +150,7 @@ func TestGoesOnAfterErrors(t *testing.T) {
 }
 
 func TestVacuumsWhenDeadRowsPileUp(t *testing.T) {
+	t.Parallel()
 	s := &store{dead: 100, calls: make(chan string, 1)}
 	c := start(t, Config{Store: s, Every: time.Hour, LookEvery: time.Millisecond, MaxDead: 100})
 	eventually(t, "a vacuum", func() bool { return c.Vacuums.Load() == 1 })
@@ -158,6 +162,7 @@ func TestVacuumsWhenDeadRowsPileUp(t *testing.T) {
 }
 
 func TestStopsDuringACollection(t *testing.T) {
+	t.Parallel()
 	s := &endless{begun: make(chan struct{}, 1)}
 	log := slog.New(slog.DiscardHandler)
 	system := actors.NewSystem(log)

@@ -94,6 +94,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 func TestBeatsOnThroughErrors(t *testing.T) {
+	t.Parallel()
 	s := &store{errs: []error{errors.New("away"), errors.New("away")}}
 	c, _ := start(t, Config{Store: s, Heartbeat: time.Millisecond, Node: pg.Node{Named: true}})
 	eventually(t, "five beats", func() bool { b, _ := s.counts(); return b >= 5 })
@@ -106,6 +107,7 @@ func TestBeatsOnThroughErrors(t *testing.T) {
 }
 
 func TestAnUnnamedNodeReclaimsUntilNothingIsLeft(t *testing.T) {
+	t.Parallel()
 	s := &store{stale: []int{4, 0, 0, 3}}
 	c, announced := start(t, Config{Store: s, Lease: 3 * time.Millisecond, Heartbeat: time.Millisecond})
 	for range 2 {
@@ -126,6 +128,7 @@ func TestAnUnnamedNodeReclaimsUntilNothingIsLeft(t *testing.T) {
 }
 
 func TestAReplacedNodeStops(t *testing.T) {
+	t.Parallel()
 	s := &store{replaced: "fedcba9876543210"}
 	by := make(chan string, 10)
 	start(t, Config{Store: s, Heartbeat: time.Millisecond, Node: pg.Node{Named: true}, Replaced: func(who string) { by <- who }})
@@ -139,6 +142,7 @@ func TestAReplacedNodeStops(t *testing.T) {
 
 // After an outage the rows of live processes under this node's name look stale until these have beaten.
 func TestNothingIsReclaimedByTheFirstBeatAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	away := errors.New("database is away")
 	s := &store{errs: []error{away, away}}
 	start(t, Config{Store: s, Node: pg.Node{Name: "n", Incarnation: "i"}, Lease: time.Second, Heartbeat: 100 * time.Millisecond})

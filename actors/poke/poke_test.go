@@ -43,6 +43,7 @@ func start(t *testing.T, system *actor.ActorSystem, tr Transport) (*actor.PID, *
 }
 
 func TestAnnouncementsInTheMailboxBecomeOnePoke(t *testing.T) {
+	t.Parallel()
 	system := actors.NewSystem(slog.New(slog.DiscardHandler))
 	h := &held{entered: make(chan struct{}), release: make(chan struct{}), pokes: make(chan actors.Poke, 100)}
 	pid, c := start(t, system, h)
@@ -75,6 +76,7 @@ func TestAnnouncementsInTheMailboxBecomeOnePoke(t *testing.T) {
 }
 
 func TestLocalReachesEverySchedulerOfTheQueue(t *testing.T) {
+	t.Parallel()
 	system := actors.NewSystem(slog.New(slog.DiscardHandler))
 	got := make(chan actors.Poke, 10)
 	spawn := func() *actor.PID {
@@ -105,6 +107,7 @@ func TestLocalReachesEverySchedulerOfTheQueue(t *testing.T) {
 }
 
 func TestNoneDropsEverything(t *testing.T) {
+	t.Parallel()
 	system := actors.NewSystem(slog.New(slog.DiscardHandler))
 	pid, _ := start(t, system, None())
 	system.Root.Send(pid, actors.Announce{Queues: []string{"a"}})

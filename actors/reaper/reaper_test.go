@@ -113,6 +113,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 func TestSweepsAndAnnounces(t *testing.T) {
+	t.Parallel()
 	s := &store{leases: []answer{{rows: 2, queues: []string{"a"}}}, deadlines: []answer{{rows: 3, queues: []string{"b"}}}}
 	c, announced := start(t, Config{Store: s, Heartbeat: time.Millisecond, LeaseEvery: time.Millisecond, DeadlineEvery: time.Millisecond})
 	got := append(<-announced, <-announced...)
@@ -126,6 +127,7 @@ func TestSweepsAndAnnounces(t *testing.T) {
 }
 
 func TestAFullBatchIsFollowedAtOnce(t *testing.T) {
+	t.Parallel()
 	s := &store{
 		leases:    []answer{{rows: 10}, {rows: 10}, {rows: 1}},
 		deadlines: []answer{{rows: 10}, {rows: 10}, {rows: 1}},
@@ -136,6 +138,7 @@ func TestAFullBatchIsFollowedAtOnce(t *testing.T) {
 
 // The deadline sweep, which runs from the start, shows that the reaper is alive while the lease sweep waits.
 func TestTheFirstLeaseSweepWaitsAHeartbeat(t *testing.T) {
+	t.Parallel()
 	s := &store{called: make(chan string)}
 	begun := time.Now()
 	const heartbeat = 50 * time.Millisecond
@@ -147,6 +150,7 @@ func TestTheFirstLeaseSweepWaitsAHeartbeat(t *testing.T) {
 }
 
 func TestAFailedLeaseSweepIsFollowedAHeartbeatLater(t *testing.T) {
+	t.Parallel()
 	s := &store{leases: []answer{{err: errors.New("database is away")}, {rows: 1}}}
 	const heartbeat = 50 * time.Millisecond
 	c, _ := start(t, Config{Store: s, Heartbeat: heartbeat, LeaseEvery: time.Millisecond, DeadlineEvery: time.Hour})
@@ -161,6 +165,7 @@ func TestAFailedLeaseSweepIsFollowedAHeartbeatLater(t *testing.T) {
 
 // A database that has just come back has leases that nobody could extend meanwhile.
 func TestLeasesAreSweptAHeartbeatAfterTheDatabaseIsBack(t *testing.T) {
+	t.Parallel()
 	s := &store{away: 3, leases: []answer{{rows: 1}}}
 	const heartbeat = 50 * time.Millisecond
 	c, _ := start(t, Config{Store: s, Heartbeat: heartbeat, LeaseEvery: time.Millisecond, DeadlineEvery: time.Hour})
@@ -174,6 +179,7 @@ func TestLeasesAreSweptAHeartbeatAfterTheDatabaseIsBack(t *testing.T) {
 
 // A sweep that waits in the network for a database that stands still would be carried out when it goes on.
 func TestNoSweepIsSentToADatabaseThatStandsStill(t *testing.T) {
+	t.Parallel()
 	s := &store{stalled: make(chan struct{}), called: make(chan string, 1000)}
 	const heartbeat = 50 * time.Millisecond
 	start(t, Config{Store: s, Heartbeat: heartbeat, LeaseEvery: time.Millisecond, DeadlineEvery: time.Millisecond})

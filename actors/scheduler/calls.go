@@ -28,12 +28,8 @@ func (s *scheduler) call(fx *core.Effects) {
 			return core.BeatResult{Beats: beats, Err: err}
 		}, func(err error) core.Event { return core.BeatResult{Err: err} })
 	}
-	for _, id := range fx.Extend {
-		s.ask(func(ctx context.Context) core.Event {
-			beat, err := cfg.Store.ExtendOne(ctx, cfg.Worker, cfg.Lease, id)
-			beat.ID = id // also when the call failed
-			return core.ExtendResult{Beat: beat, Err: err}
-		}, func(err error) core.Event { return core.ExtendResult{Beat: pg.Beat{ID: id}, Err: err} })
+	if ids := fx.Extend; len(ids) > 0 {
+		go s.extend(ids)
 	}
 	if held := fx.Held; fx.ReleaseUnheld {
 		s.ask(func(ctx context.Context) core.Event {
@@ -45,6 +41,19 @@ func (s *scheduler) call(fx *core.Effects) {
 	}
 	if fx.Claim > 0 {
 		s.claim(fx.Claim, fx.Skip)
+	}
+}
+
+// extend waits for the rows one after the other: whoever locked them may have locked hundreds, and as many calls that
+// wait would take all connections from claims and outcomes. Once the locks are gone, the rest takes no time.
+func (s *scheduler) extend(ids []int64) {
+	cfg := s.cfg
+	for _, id := range ids {
+		s.do(func(ctx context.Context) core.Event {
+			beat, err := cfg.Store.ExtendOne(ctx, cfg.Worker, cfg.Lease, id)
+			beat.ID = id // also when the call failed
+			return core.ExtendResult{Beat: beat, Err: err}
+		}, func(err error) core.Event { return core.ExtendResult{Beat: pg.Beat{ID: id}, Err: err} })
 	}
 }
 
@@ -84,23 +93,26 @@ func countClaim(c *actors.QueueCounters, rows int, err error) {
 	}
 }
 
-// ask runs a call on a goroutine and sends its event back. failed makes the event of a call that panicked: the
-// core waits for an answer to everything it asks.
+// ask runs a call on a goroutine, see do.
 func (s *scheduler) ask(call func(context.Context) core.Event, failed func(error) core.Event) {
-	go func() {
-		var event core.Event
-		defer func() {
-			if r := recover(); r != nil {
-				s.cfg.Logger.Error("gendurable: a call to the database panicked",
-					"queue", s.cfg.Queue, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-				event = failed(fmt.Errorf("gendurable: a call to the database panicked: %v", r))
-			}
-			s.root.Send(s.self, answer{incarnation: s.incarnation, event: event})
-		}()
-		ctx, cancel := context.WithTimeout(s.life.ctx, s.callTimeout())
-		defer cancel()
-		event = call(ctx)
+	go s.do(call, failed)
+}
+
+// do runs a call and sends its event back. failed makes the event of a call that panicked: the core waits for an
+// answer to everything it asks.
+func (s *scheduler) do(call func(context.Context) core.Event, failed func(error) core.Event) {
+	var event core.Event
+	defer func() {
+		if r := recover(); r != nil {
+			s.cfg.Logger.Error("gendurable: a call to the database panicked",
+				"queue", s.cfg.Queue, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			event = failed(fmt.Errorf("gendurable: a call to the database panicked: %v", r))
+		}
+		s.root.Send(s.self, answer{incarnation: s.incarnation, event: event})
 	}()
+	ctx, cancel := context.WithTimeout(s.life.ctx, s.callTimeout())
+	defer cancel()
+	event = call(ctx)
 }
 
 // callTimeout bounds a call whose connection is silently dead: several fit into a lease.

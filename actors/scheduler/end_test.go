@@ -20,6 +20,7 @@ func (h *house) drain(timeout time.Duration) <-chan struct{} {
 }
 
 func TestDrainWaitsForRunningSteps(t *testing.T) {
+	t.Parallel()
 	long := newBlocking("long")
 	h := open(t, func(c *Config) { c.Concurrency = 2 }, long)
 	h.add("long", 4)
@@ -48,6 +49,7 @@ func TestDrainWaitsForRunningSteps(t *testing.T) {
 }
 
 func TestDrainCancelsWhatTakesTooLong(t *testing.T) {
+	t.Parallel()
 	long := newBlocking("long")
 	h := open(t, nil, long)
 	id := h.add("long", 1)[0]
@@ -62,6 +64,7 @@ func TestDrainCancelsWhatTakesTooLong(t *testing.T) {
 }
 
 func TestDrainAbandonsWhatDoesNotListen(t *testing.T) {
+	t.Parallel()
 	running, goOn := make(chan struct{}, 1), make(chan struct{})
 	h := open(t, func(c *Config) { c.DrainGrace = 10 * time.Millisecond },
 		fsm.NewJob("deaf", func(context.Context, *fsm.JobCall[none]) (int, error) {
@@ -86,6 +89,7 @@ func TestDrainAbandonsWhatDoesNotListen(t *testing.T) {
 }
 
 func TestStopDoesNotWaitForSteps(t *testing.T) {
+	t.Parallel()
 	long := newBlocking("long")
 	h := open(t, nil, long)
 	h.add("long", 20)
@@ -101,6 +105,7 @@ func TestStopDoesNotWaitForSteps(t *testing.T) {
 }
 
 func TestAStepThatIgnoresItsTimeoutIsGivenUp(t *testing.T) {
+	t.Parallel()
 	goOn := make(chan struct{})
 	var ran atomic.Int64
 	h := open(t, func(c *Config) { c.Concurrency, c.StepGrace = 1, 10*time.Millisecond },
@@ -120,6 +125,7 @@ func TestAStepThatIgnoresItsTimeoutIsGivenUp(t *testing.T) {
 }
 
 func TestIdleStepActorsGo(t *testing.T) {
+	t.Parallel()
 	var ran atomic.Int64
 	h := open(t, func(c *Config) { c.IdleSteps = 20 * time.Millisecond }, quick("quick", &ran))
 	h.add("quick", 100)
@@ -139,6 +145,7 @@ func TestIdleStepActorsGo(t *testing.T) {
 }
 
 func TestRefusedOutcomes(t *testing.T) {
+	t.Parallel()
 	refusal := &actors.RefusedError{Err: errors.New("22P02: bad\x00 thing")}
 	machine := func(handled chan error) fsm.Definition {
 		return fsm.New[map[string]int]("m").Step("a", func(context.Context, *fsm.Call[map[string]int]) (fsm.Outcome, error) {
@@ -188,6 +195,7 @@ func expect(t *testing.T, ok bool, e entry) {
 }
 
 func TestARestartingFlusherIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	var ran, seen atomic.Int64
 	h := open(t, nil, quick("quick", &ran))
 	h.refuse = func(pg.Outcome) error {
@@ -204,6 +212,7 @@ func TestARestartingFlusherIsAskedAgain(t *testing.T) {
 }
 
 func TestRequeuedWorkIsFoundWithoutAPoke(t *testing.T) {
+	t.Parallel()
 	h := open(t, func(c *Config) { c.PollBusy, c.PollIdle = time.Hour, time.Hour },
 		fsm.New[struct{ N int }]("chain").Step("a", func(_ context.Context, c *fsm.Call[struct{ N int }]) (fsm.Outcome, error) {
 			c.State.N++
@@ -221,6 +230,7 @@ func TestRequeuedWorkIsFoundWithoutAPoke(t *testing.T) {
 }
 
 func TestAStepReadsWhatDidNotFit(t *testing.T) {
+	t.Parallel()
 	type state struct{ Names []string }
 	h := open(t, nil, fsm.New[state]("m").Step("a", func(ctx context.Context, c *fsm.Call[state]) (fsm.Outcome, error) {
 		for _, s := range c.Inbox {

@@ -7,6 +7,7 @@ import (
 )
 
 func TestGoroutinesAreReusedAndTrimmed(t *testing.T) {
+	t.Parallel()
 	g := new(goroutines)
 	idle := func() int {
 		g.mu.Lock()

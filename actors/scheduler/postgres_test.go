@@ -189,6 +189,7 @@ func many(n int, one func(i int) fsm.Instance) []fsm.Instance {
 }
 
 func TestJobsOnPostgres(t *testing.T) {
+	t.Parallel()
 	var ran atomic.Int64
 	job := fsm.NewJob("job", func(context.Context, *fsm.JobCall[args]) (int, error) {
 		return int(ran.Add(1)), nil
@@ -206,6 +207,7 @@ func TestJobsOnPostgres(t *testing.T) {
 }
 
 func TestAMachineOnPostgres(t *testing.T) {
+	t.Parallel()
 	child := fsm.NewJob("child", func(_ context.Context, j *fsm.JobCall[args]) (int, error) {
 		if j.Args.N == 0 && j.Attempt == 0 {
 			return 0, errors.New("try me again")
@@ -249,6 +251,7 @@ func TestAMachineOnPostgres(t *testing.T) {
 }
 
 func TestASchedulersCrashOnPostgres(t *testing.T) {
+	t.Parallel()
 	var long, quick atomic.Int64
 	goOn := make(chan struct{})
 	job := fsm.NewJob("job", func(_ context.Context, j *fsm.JobCall[args]) (int, error) {
@@ -285,6 +288,7 @@ func TestASchedulersCrashOnPostgres(t *testing.T) {
 // TestLostConnectionsLoseNoRows: whatever connection breaks while it claims or releases, no row has to wait for
 // its lease.
 func TestLostConnectionsLoseNoRows(t *testing.T) {
+	t.Parallel()
 	var ran sync.Map
 	job := fsm.NewJob("job", func(_ context.Context, j *fsm.JobCall[args]) (int, error) {
 		ran.Store(j.Args.N, true)
@@ -313,6 +317,7 @@ func TestLostConnectionsLoseNoRows(t *testing.T) {
 }
 
 func TestDrainOnPostgres(t *testing.T) {
+	t.Parallel()
 	running := make(chan int, 100)
 	job := fsm.NewJob("job", func(ctx context.Context, j *fsm.JobCall[args]) (int, error) {
 		running <- j.Args.N
@@ -337,6 +342,7 @@ func TestDrainOnPostgres(t *testing.T) {
 // TestAKeyDrainsWithoutPolls: the rows of one concurrency key run one after the other, each as soon as the one
 // before it has ended.
 func TestAKeyDrainsWithoutPolls(t *testing.T) {
+	t.Parallel()
 	var running, ran atomic.Int64
 	job := fsm.NewJob("job", func(_ context.Context, j *fsm.JobCall[args]) (int, error) {
 		if running.Add(1) > 1 {

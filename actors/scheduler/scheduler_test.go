@@ -49,6 +49,7 @@ func quick(name string, ran *atomic.Int64) fsm.Definition {
 }
 
 func TestFastJobsGrowTheClaims(t *testing.T) {
+	t.Parallel()
 	var ran atomic.Int64
 	h := open(t, nil, quick("quick", &ran))
 	h.add("quick", 5000)
@@ -69,6 +70,7 @@ func TestFastJobsGrowTheClaims(t *testing.T) {
 }
 
 func TestASchedulersCrashCostsNothing(t *testing.T) {
+	t.Parallel()
 	long := newBlocking("long")
 	var ran atomic.Int64
 	h := open(t, func(c *Config) { c.Concurrency = 3 }, long, quick("quick", &ran))
@@ -92,6 +94,7 @@ func TestASchedulersCrashCostsNothing(t *testing.T) {
 // TestAClaimThatOutlivesItsSchedulerLosesNoRows: rows that were claimed for a scheduler that failed meanwhile are
 // given back at once, by its next life.
 func TestAClaimThatOutlivesItsSchedulerLosesNoRows(t *testing.T) {
+	t.Parallel()
 	var ran atomic.Int64
 	answers := make(chan struct{})
 	h := open(t, func(c *Config) { c.Store.(*table).answers = answers }, quick("quick", &ran))
@@ -113,6 +116,7 @@ func TestAClaimThatOutlivesItsSchedulerLosesNoRows(t *testing.T) {
 
 // TestEveryActorMayFail: actors fail again and again under load, and every job is done in the end.
 func TestEveryActorMayFail(t *testing.T) {
+	t.Parallel()
 	var ran atomic.Int64
 	h := open(t, func(c *Config) {
 		c.Lease, c.Heartbeat, c.PollBusy, c.PollIdle = 400*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond
@@ -139,6 +143,7 @@ func TestEveryActorMayFail(t *testing.T) {
 }
 
 func TestAStepActorsCrashCostsOneRun(t *testing.T) {
+	t.Parallel()
 	long := newBlocking("long")
 	h := open(t, func(c *Config) { c.Lease, c.Heartbeat = 400*time.Millisecond, 100*time.Millisecond }, long)
 	h.add("long", 2)
@@ -163,6 +168,7 @@ func TestAStepActorsCrashCostsOneRun(t *testing.T) {
 }
 
 func TestALostLeaseCancelsTheStep(t *testing.T) {
+	t.Parallel()
 	long := newBlocking("long")
 	h := open(t, func(c *Config) { c.Heartbeat = 50 * time.Millisecond }, long)
 	id := h.add("long", 1)[0]
@@ -181,6 +187,7 @@ func TestALostLeaseCancelsTheStep(t *testing.T) {
 }
 
 func TestACancelReachesARunningStep(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"message", "heartbeat"} {
 		t.Run(how, func(t *testing.T) {
 			long := newBlocking("long")
@@ -205,6 +212,7 @@ func TestACancelReachesARunningStep(t *testing.T) {
 }
 
 func TestWhatMustNotRunIsEnded(t *testing.T) {
+	t.Parallel()
 	var ran atomic.Int64
 	h := open(t, nil, quick("quick", &ran))
 	reason := "wrong customer"
@@ -226,6 +234,7 @@ func TestWhatMustNotRunIsEnded(t *testing.T) {
 }
 
 func TestGoexitLeavesTheRowToItsLease(t *testing.T) {
+	t.Parallel()
 	first := true
 	var ran atomic.Int64
 	h := open(t, func(c *Config) {
@@ -249,6 +258,7 @@ func TestGoexitLeavesTheRowToItsLease(t *testing.T) {
 }
 
 func TestUnknownStepsAreLeftToOthers(t *testing.T) {
+	t.Parallel()
 	var ran atomic.Int64
 	h := open(t, nil, quick("quick", &ran), fsm.New[struct{ N int }]("typed").Step("a",
 		func(context.Context, *fsm.Call[struct{ N int }]) (fsm.Outcome, error) { return fsm.Done(1), nil }))
@@ -278,6 +288,7 @@ func TestUnknownStepsAreLeftToOthers(t *testing.T) {
 }
 
 func TestAnUnansweredClaimIsFoundAgain(t *testing.T) {
+	t.Parallel()
 	var ran atomic.Int64
 	h := open(t, nil, quick("quick", &ran))
 	h.table.with(func() { h.table.down = errors.New("connection refused") })

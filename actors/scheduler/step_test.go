@@ -11,6 +11,7 @@ import (
 
 // A run may lose its row while it waits in the mailbox of its step actor.
 func TestARunThatWasLostBeforeItBeganDoesNotBegin(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		lose func(*run)
 		want actors.StepEnd

@@ -5,11 +5,13 @@
 -- claim never waits. A row whose concurrency key is taken is filtered by one probe of the very index that forbids the
 -- second one, and a batch takes one row a key; a race that slips through is a unique violation, and the caller claims
 -- again. The scalar subqueries with LIMIT are deliberate: the planner can neither hash them nor turn them into joins.
--- A row of the original engine that enters its correlation scope only now is left out while its key is occupied.
+-- A row of the original engine that enters its correlation scope only now is left out while its key is occupied, and a
+-- batch takes one of those that enter with one key.
 -- The rows are then updated by primary key, from an array: the plan does not depend on any estimate.
 -- Rows come in no particular order.
 WITH candidate AS MATERIALIZED (
-    SELECT g.id, g.priority, g.eligible_at, g.concurrency_key
+    SELECT g.id, g.priority, g.eligible_at, g.concurrency_key,
+           CASE WHEN g.correlation_guard IS NULL AND 'executing' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
       FROM public.gen_durable g
      WHERE g.queue = $1
        AND g.status = 'runnable'
@@ -27,15 +29,18 @@ WITH candidate AS MATERIALIZED (
      LIMIT $4
        FOR NO KEY UPDATE OF g SKIP LOCKED
 ), chosen AS (
-    SELECT c.id FROM candidate c WHERE c.concurrency_key IS NULL
+    SELECT c.* FROM candidate c WHERE c.concurrency_key IS NULL
     UNION ALL
-    (SELECT DISTINCT ON (c.concurrency_key) c.id FROM candidate c WHERE c.concurrency_key IS NOT NULL
+    (SELECT DISTINCT ON (c.concurrency_key) c.* FROM candidate c WHERE c.concurrency_key IS NOT NULL
       ORDER BY c.concurrency_key, c.priority, c.eligible_at, c.id)
 )
 UPDATE public.gen_durable g
    SET status = 'executing', claims = CASE WHEN g.claims < 2147483647 THEN g.claims + 1 ELSE 1 END, locked_by = $2, lease_expires_at = now() + $3::bigint * interval '1 microsecond',
        updated_at = now()
- WHERE g.id = ANY (ARRAY(SELECT c.id FROM chosen c))
+ WHERE g.id = ANY (ARRAY(SELECT c.id FROM chosen c WHERE c.entering IS NULL
+                      UNION ALL
+                      (SELECT DISTINCT ON (c.entering) c.id FROM chosen c WHERE c.entering IS NOT NULL
+                        ORDER BY c.entering, c.priority, c.eligible_at, c.id)))
 RETURNING g.id, g.fsm, g.fsm_version, g.step, g.state, g.attempt, g.awaits, g.priority, g.eligible_at, g.concurrency_key,
           g.concurrency_shard, g.rate_limit, g.weight, g.correlation_key, g.parent_id, g.claims,
-          CASE WHEN g.crash_step = g.step THEN g.crashes ELSE 0 END, g.cancel_requested, g.has_inbox, g.has_children
+          CASE WHEN g.crash_step = g.step THEN least(g.crashes, g.attempt) ELSE 0 END, g.cancel_requested, g.has_inbox, g.has_children

@@ -8,6 +8,8 @@
 -- Inserted in the order of the keys, so that two batches with the same new keys cannot deadlock, then of the arrays.
 -- The parents' rows are this transaction's own versions: no other writer can get between the CTEs. What a parent waits
 -- for already (children of a round that a retried parent has left behind) stays counted.
+-- Parents and children meet in a hashed subplan (IS TRUE keeps it from becoming a join, which without hash joins is a
+-- nested loop) and in one aggregate: 500 parents with 100 children each must cost their sum, not their product.
 -- Returns one row a parent: id, number, whether it is runnable now, its queue; and one row (id 0) a queue of children.
 -- Indexes: gen_durable_pkey; inserts into pick, parent and correlation.
 WITH parent AS MATERIALIZED (
@@ -27,14 +29,14 @@ WITH parent AS MATERIALIZED (
                   $11::text[], $12::float8[], $13::text[], $14::text[], $15::timestamptz[], $16::bigint[])
            WITH ORDINALITY AS c(parent, fsm, version, step, state, queue, priority, concurrency_key, rate_limit, weight,
                                 correlation_key, scope, eligible_at, delay, position)
-     WHERE c.parent IN (SELECT p.id FROM parent p)
+     WHERE (c.parent IN (SELECT p.id FROM parent p)) IS TRUE
      ORDER BY c.correlation_key, c.position
     ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
     RETURNING n.parent_id, n.queue, n.eligible_at
 ), counted AS (
-    SELECT p.id, coalesce(k.n, 0) AS n
-      FROM parent p
-      LEFT JOIN (SELECT parent_id, count(*)::int AS n FROM child GROUP BY parent_id) AS k ON k.parent_id = p.id
+    SELECT k.id, sum(k.n)::int AS n
+      FROM (SELECT p.id, 0 AS n FROM parent p UNION ALL SELECT c.parent_id, 1 FROM child c) AS k
+     GROUP BY k.id
 ), parked AS (
     UPDATE public.gen_durable g
        SET children_pending = g.children_pending + k.n,

@@ -1,11 +1,13 @@
 -- Gives back rows whose lease has expired: the worker is presumed dead, the attempt counts, and the crash counts for
 -- the step it happened in.
 -- $1 bigint limit
+-- Each crash counts an attempt, so there were no more crashes than attempts: the original engine's progress sets attempt
+-- back without knowing of our count.
 -- Takes the rows in lease order with SKIP LOCKED. Returns how many, and their queues.
--- A row whose correlation key (of a scope of the original engine) is occupied meanwhile is left until it is free.
+-- A row whose correlation key (of a scope of the original engine) is occupied meanwhile is left until it is free; of several with one key, one is taken.
 -- Index: gen_durable_lease, then gen_durable_pkey from an array.
 WITH expired AS MATERIALIZED (
-    SELECT g.id
+    SELECT g.id, CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
       FROM public.gen_durable g
      WHERE g.status = 'executing'
        AND g.lease_expires_at < now()
@@ -17,9 +19,12 @@ WITH expired AS MATERIALIZED (
 ), reaped AS (
     UPDATE public.gen_durable g
        SET status = 'runnable', attempt = CASE WHEN g.attempt < 2147483647 THEN g.attempt + 1 ELSE g.attempt END,
-           crashes = CASE WHEN g.crash_step = g.step THEN g.crashes + 1 ELSE 1 END, crash_step = g.step,
+           crashes = CASE WHEN g.crash_step = g.step THEN least(g.crashes, g.attempt) + 1 ELSE 1 END, crash_step = g.step,
            locked_by = NULL, lease_expires_at = NULL, concurrency_shard = NULL, updated_at = now()
-     WHERE g.id = ANY (ARRAY(SELECT e.id FROM expired e))
+     WHERE g.id = ANY (ARRAY(SELECT e.id FROM expired e WHERE e.entering IS NULL
+                          UNION ALL
+                          (SELECT DISTINCT ON (e.entering) e.id FROM expired e WHERE e.entering IS NOT NULL
+                            ORDER BY e.entering, e.id)))
     RETURNING g.queue
 )
 SELECT count(*)::int, coalesce(array_agg(DISTINCT r.queue), '{}') FROM reaped r

@@ -7,7 +7,7 @@
 -- Takes the rows in id order with SKIP LOCKED. Returns how many, and their queues.
 -- Index: gen_durable_lease, all executing rows; then gen_durable_pkey from an array.
 WITH orphan AS MATERIALIZED (
-    SELECT g.id
+    SELECT g.id, CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
       FROM public.gen_durable g
      WHERE g.status = 'executing'
        AND split_part(g.locked_by, ':', 1) = $1
@@ -23,9 +23,12 @@ WITH orphan AS MATERIALIZED (
 ), reclaimed AS (
     UPDATE public.gen_durable g
        SET status = 'runnable', attempt = CASE WHEN g.attempt < 2147483647 THEN g.attempt + 1 ELSE g.attempt END,
-           crashes = CASE WHEN g.crash_step = g.step THEN g.crashes + 1 ELSE 1 END, crash_step = g.step,
+           crashes = CASE WHEN g.crash_step = g.step THEN least(g.crashes, g.attempt) + 1 ELSE 1 END, crash_step = g.step,
            locked_by = NULL, lease_expires_at = NULL, concurrency_shard = NULL, updated_at = now()
-     WHERE g.id = ANY (ARRAY(SELECT o.id FROM orphan o))
+     WHERE g.id = ANY (ARRAY(SELECT o.id FROM orphan o WHERE o.entering IS NULL
+                          UNION ALL
+                          (SELECT DISTINCT ON (o.entering) o.id FROM orphan o WHERE o.entering IS NOT NULL
+                            ORDER BY o.entering, o.id)))
     RETURNING g.queue
 )
 SELECT count(*)::int, coalesce(array_agg(DISTINCT r.queue), '{}') FROM reclaimed r

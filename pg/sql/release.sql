@@ -4,7 +4,7 @@
 -- the worker's. A row whose correlation key (of a scope of the original engine) is occupied meanwhile stays.
 -- Guard and index as in flush_next.
 WITH mine AS MATERIALIZED (
-    SELECT g.id
+    SELECT g.id, CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
       FROM unnest($2::bigint[]) AS u(id)
       JOIN public.gen_durable g ON g.id = u.id
      WHERE g.locked_by = $1
@@ -16,7 +16,10 @@ WITH mine AS MATERIALIZED (
 ), released AS (
     UPDATE public.gen_durable g
        SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL, concurrency_shard = NULL, updated_at = now()
-     WHERE g.id = ANY (ARRAY(SELECT m.id FROM mine m))
+     WHERE g.id = ANY (ARRAY(SELECT m.id FROM mine m WHERE m.entering IS NULL
+                          UNION ALL
+                          (SELECT DISTINCT ON (m.entering) m.id FROM mine m WHERE m.entering IS NOT NULL
+                            ORDER BY m.entering, m.id)))
     RETURNING g.id
 )
 SELECT (SELECT count(*)::int FROM released),

@@ -10,6 +10,8 @@
 -- and a target that ended while we waited gets nothing. Then dedup keys in order.
 -- The flip is a CASE on the row itself, never a filter on its status: our snapshot may show the row as it was before it
 -- parked. A row that need not change is left alone, which "held" may decide because it is locked.
+-- A row of the original engine that would enter its correlation scope by the wake while its key is occupied, or beside
+-- another one of the batch, stays parked; its deadline is now, so that the sweep wakes it once the key is free.
 -- The signals' numbers are drawn under the locks, so those of one target commit in their order.
 -- The memberships are hashed subplans: a batch of 60,000 against itself must not become a nested loop.
 -- Indexes: gen_durable_pkey, gen_durable_correlation, gen_durable_dedup_pkey; writes signals' three.
@@ -21,7 +23,8 @@ WITH entry AS MATERIALIZED (
            AS u(id, key, name, payload, dedup_key, position)
 ), held AS MATERIALIZED (
     SELECT g.id, g.correlation_guard, g.queue, g.has_inbox,
-           CASE WHEN g.status = 'awaiting_signal' THEN g.awaits END AS awaits
+           CASE WHEN g.status = 'awaiting_signal' THEN g.awaits END AS awaits,
+           CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
       FROM public.gen_durable g
      WHERE g.id = ANY (ARRAY(SELECT DISTINCT entry.target FROM entry))
        AND g.status NOT IN ('done', 'failed')
@@ -59,22 +62,31 @@ WITH entry AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING s.id, s.target_id, s.name
 ), told AS (
-    SELECT t.target_id, t.names
+    SELECT t.target_id, t.names, h.entering, h.awaits && t.names AS awaited
       FROM (SELECT s.target_id, array_agg(s.name) AS names FROM stored s GROUP BY s.target_id) AS t
       JOIN held h ON h.id = t.target_id
      WHERE NOT h.has_inbox OR h.awaits && t.names
+), entrant AS (
+    SELECT DISTINCT ON (t.entering) t.target_id
+      FROM told t
+     WHERE t.entering IS NOT NULL AND t.awaited
+       AND (SELECT 1 FROM public.gen_durable o WHERE o.correlation_guard = t.entering LIMIT 1) IS NULL
+     ORDER BY t.entering, t.target_id
 ), woken AS (
     UPDATE public.gen_durable g
        SET has_inbox = true,
-           status = CASE WHEN g.status = 'awaiting_signal' AND g.awaits && t.names
+           status = CASE WHEN g.status = 'awaiting_signal' AND g.awaits && t.names AND NOT t.shut
                          THEN 'runnable' ELSE g.status END,
            eligible_at = CASE WHEN g.status = 'awaiting_signal' AND g.awaits && t.names
                               THEN now() ELSE g.eligible_at END,
            await_deadline = CASE WHEN g.status = 'awaiting_signal' AND g.awaits && t.names
-                                 THEN NULL ELSE g.await_deadline END,
+                                 THEN CASE WHEN t.shut THEN now() END ELSE g.await_deadline END,
            updated_at = CASE WHEN g.status = 'awaiting_signal' AND g.awaits && t.names
                              THEN now() ELSE g.updated_at END
-      FROM told t
+      FROM (SELECT t.target_id, t.names,
+                   CASE WHEN t.entering IS NULL THEN false
+                        ELSE t.target_id NOT IN (SELECT e.target_id FROM entrant e) END AS shut
+              FROM told t) AS t
      WHERE g.id = t.target_id
     RETURNING g.id, g.status
 )

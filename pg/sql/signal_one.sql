@@ -2,10 +2,15 @@
 -- $1 bigint id, 0 = by key · $2 text key, '' = by id · $3 text name · $4 text payload, JSON · $5 text dedup key, '' = none
 -- Returns a row unless the target was refused: the target, the signal (null = the dedup key was accepted before), the
 -- queue, and whether the target was woken.
+-- A row of the original engine that would enter its correlation scope by the wake while its key is occupied stays parked;
+-- its deadline is now, so that the sweep wakes it once the key is free.
 -- Locks: the target first; everything else happens under that lock. See signal for why.
 -- Indexes: gen_durable_pkey, gen_durable_correlation, gen_durable_dedup_pkey; writes signals' three.
 WITH held AS MATERIALIZED (
-    SELECT g.id, g.queue, g.has_inbox, CASE WHEN g.status = 'awaiting_signal' THEN g.awaits END AS awaits
+    SELECT g.id, g.queue, g.has_inbox, CASE WHEN g.status = 'awaiting_signal' THEN g.awaits END AS awaits,
+           CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope)
+                THEN (SELECT 1 FROM public.gen_durable o WHERE o.correlation_guard = g.correlation_key LIMIT 1) IS NOT NULL
+                ELSE false END AS shut
       FROM public.gen_durable g
      WHERE g.id = CASE WHEN $2::text = '' THEN $1::bigint
                        ELSE (SELECT o.id FROM public.gen_durable o WHERE o.correlation_guard = $2::text) END
@@ -27,12 +32,12 @@ WITH held AS MATERIALIZED (
 ), woken AS (
     UPDATE public.gen_durable g
        SET has_inbox = true,
-           status = CASE WHEN g.status = 'awaiting_signal' AND $3::text = ANY (g.awaits)
+           status = CASE WHEN g.status = 'awaiting_signal' AND $3::text = ANY (g.awaits) AND NOT h.shut
                          THEN 'runnable' ELSE g.status END,
            eligible_at = CASE WHEN g.status = 'awaiting_signal' AND $3::text = ANY (g.awaits)
                               THEN now() ELSE g.eligible_at END,
            await_deadline = CASE WHEN g.status = 'awaiting_signal' AND $3::text = ANY (g.awaits)
-                                 THEN NULL ELSE g.await_deadline END,
+                                 THEN CASE WHEN h.shut THEN now() END ELSE g.await_deadline END,
            updated_at = CASE WHEN g.status = 'awaiting_signal' AND $3::text = ANY (g.awaits)
                              THEN now() ELSE g.updated_at END
       FROM held h

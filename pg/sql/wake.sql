@@ -3,7 +3,7 @@
 -- Takes the rows in the order of their deadlines with SKIP LOCKED. Returns how many, and their queues.
 -- Index: gen_durable_await_deadline, then gen_durable_pkey from an array.
 WITH due AS MATERIALIZED (
-    SELECT g.id
+    SELECT g.id, CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
       FROM public.gen_durable g
      WHERE g.status = 'awaiting_signal'
        AND g.await_deadline IS NOT NULL
@@ -16,7 +16,10 @@ WITH due AS MATERIALIZED (
 ), woken AS (
     UPDATE public.gen_durable g
        SET status = 'runnable', await_deadline = NULL, eligible_at = now(), updated_at = now()
-     WHERE g.id = ANY (ARRAY(SELECT d.id FROM due d))
+     WHERE g.id = ANY (ARRAY(SELECT d.id FROM due d WHERE d.entering IS NULL
+                          UNION ALL
+                          (SELECT DISTINCT ON (d.entering) d.id FROM due d WHERE d.entering IS NOT NULL
+                            ORDER BY d.entering, d.id)))
     RETURNING g.queue
 )
 SELECT count(*)::int, coalesce(array_agg(DISTINCT w.queue), '{}') FROM woken w

@@ -294,6 +294,7 @@ func (w *world) settle(t *rapid.T) {
 // TestNoRowIsLost: whatever happens in whatever order, at most Concurrency rows run, none runs twice at once,
 // and in the end every row that was claimed has ended, was given back, or is left to its lease on purpose.
 func TestNoRowIsLost(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
 			t: t, slots: rapid.IntRange(1, 5).Draw(t, "slots"), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -380,6 +381,7 @@ func TestNoRowIsLost(t *testing.T) {
 }
 
 func TestTheFutureIsBounded(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := New(Config{}, false, now)
 	for i := range 10_000 {
@@ -394,6 +396,7 @@ func TestTheFutureIsBounded(t *testing.T) {
 }
 
 func TestSkippedStepsAreBounded(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := New(Config{Knows: func(pg.StepRef) bool { return false }}, false, now)
 	c.On(Tick{}, now)
@@ -407,6 +410,7 @@ func TestSkippedStepsAreBounded(t *testing.T) {
 }
 
 func TestCancelledOnce(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := New(Config{}, false, now)
 	c.On(Tick{}, now)

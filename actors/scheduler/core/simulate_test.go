@@ -124,6 +124,7 @@ func claimCost(rows int) time.Duration {
 }
 
 func TestFastJobsInFewSlotsAreClaimedInLargeBatches(t *testing.T) {
+	t.Parallel()
 	s := &simulation{backlog: 20_000, slots: 10, step: fixed(time.Millisecond), claim: claimCost}
 	s.run(t)
 	t.Logf("%d claims, largest %d, most held %d, idle %v", s.claims, s.largest, s.mostHeld, s.idleSlots)
@@ -140,6 +141,7 @@ func TestFastJobsInFewSlotsAreClaimedInLargeBatches(t *testing.T) {
 }
 
 func TestManySlotsAreNotFilledOneByOne(t *testing.T) {
+	t.Parallel()
 	s := &simulation{backlog: 50_000, slots: 100, step: func(id int64) time.Duration {
 		return time.Duration(10+id%20) * time.Millisecond
 	}, claim: claimCost}
@@ -154,6 +156,7 @@ func TestManySlotsAreNotFilledOneByOne(t *testing.T) {
 }
 
 func TestSlowStepsTakeNoHostages(t *testing.T) {
+	t.Parallel()
 	s := &simulation{backlog: 500, slots: 10, step: func(id int64) time.Duration {
 		return time.Duration(1+id%3) * time.Second
 	}, claim: claimCost}
@@ -164,6 +167,7 @@ func TestSlowStepsTakeNoHostages(t *testing.T) {
 }
 
 func TestFreeSlotsDoNotStarveBehindLongSteps(t *testing.T) {
+	t.Parallel()
 	// Nine of ten slots are soon taken for an hour each: the tenth goes on at full speed.
 	s := &simulation{backlog: 3000, slots: 10, claim: claimCost, step: func(id int64) time.Duration {
 		if id < 10 {

@@ -28,6 +28,7 @@ var update = flag.Bool("update", false, "write what the core answers into the tr
 //
 // Run with -update to rewrite the effects, then read the difference.
 func TestTranscripts(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
