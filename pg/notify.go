@@ -25,8 +25,7 @@ const (
 
 	// listenPatience bounds each exchange with the server on a listener's connection.
 	listenPatience = 10 * time.Second
-	// listenCheck is how long a listener hears nothing before it asks whether it still would.
-	listenCheck = 30 * time.Second
+	listenCheck    = 30 * time.Second
 )
 
 // Notices carries announcements of runnable work between the processes of one engine name on one database, by NOTIFY and
@@ -37,6 +36,8 @@ type Notices struct {
 	channel string
 	token   string
 	dial    func(ctx context.Context) (*pgx.Conn, error)
+	// checkEvery is how long a listener hears nothing before it asks whether it still would.
+	checkEvery time.Duration
 
 	mu        sync.Mutex
 	listening int
@@ -59,7 +60,7 @@ func (s *Store) Notices(token string, host *pgxpool.Pool, url string) (*Notices,
 	if err != nil {
 		return nil, err
 	}
-	return &Notices{store: s, channel: channelPrefix + s.engine + channelSuffix, token: token, dial: dial}, nil
+	return &Notices{store: s, channel: channelPrefix + s.engine + channelSuffix, token: token, dial: dial, checkEvery: listenCheck}, nil
 }
 
 // listenerDial makes what opens a listener's connection.
@@ -137,7 +138,7 @@ func (n *Notices) Listen(ctx context.Context, ear Ear) error {
 	defer hangUp(conn)
 	ear.Ready(proxied)
 	for {
-		wait, cancel := context.WithTimeout(ctx, listenCheck)
+		wait, cancel := context.WithTimeout(ctx, n.checkEvery)
 		note, err := conn.WaitForNotification(wait)
 		cancel()
 		switch {

@@ -171,3 +171,27 @@ func TestNoticesRefuseWhatHasNoChannel(t *testing.T) {
 		t.Errorf("a bad address: %v", err)
 	}
 }
+
+func TestAnIdleListenerIsLookedAfter(t *testing.T) {
+	s, host := openWithHost(t, Options{})
+	n := notices(t, s, host, "a", "")
+	n.checkEvery = 5 * time.Millisecond
+	heard, ended := hearing(t, n)
+	looks := map[time.Time]bool{}
+	for len(looks) < 5 {
+		at := value[time.Time](t, s, `SELECT query_start FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'gendurable listener'`)
+		looks[at] = true
+	}
+	if err := notices(t, s, host, "b", "").Send(testContext(t), []string{"q"}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-heard:
+	case err := <-ended:
+		t.Fatalf("the listener ended: %v", err)
+	}
+	exec(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'gendurable listener'`)
+	if err := <-ended; Classify(err) != Connection {
+		t.Errorf("the listener ended with %v, class %v", err, Classify(err))
+	}
+}
