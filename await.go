@@ -60,7 +60,8 @@ func UntilTerminal() AwaitOption { return func(a *awaiting) { a.untilTerminal = 
 
 // Await waits until the instance settles: it is done, failed, or parked for a signal (see UntilTerminal). A key is
 // resolved once, at the start. When ctx ends first the error is ErrStillBusy, which also matches ctx's own
-// error, and says nothing against the instance; ErrNotFound means that there is no such instance (any more).
+// error, and says nothing against the instance; ErrNotFound means that there is no such instance (any more);
+// with ErrCodec the rest of the answer holds.
 // Any number of callers may wait; together they cost one statement a tick, and nothing when a step of this
 // engine settles the instance.
 func (c *Client) Await(ctx context.Context, ref Ref, opts ...AwaitOption) (Settled, error) {
@@ -82,7 +83,7 @@ func (c *Client) Await(ctx context.Context, ref Ref, opts ...AwaitOption) (Settl
 		case err != nil:
 			return Settled{ID: ID(id)}, fmt.Errorf("%w: instance %d", err, id)
 		}
-		return settled(id, r)
+		return c.settled(id, r)
 	}
 }
 
@@ -105,7 +106,7 @@ func answered(ctx context.Context, ended <-chan struct{}, reply <-chan actors.Aw
 	}
 }
 
-func settled(id int64, r actors.AwaitReply) (Settled, error) {
+func (c *Client) settled(id int64, r actors.AwaitReply) (Settled, error) {
 	switch {
 	case errors.Is(r.Err, actors.ErrStopped):
 		return Settled{ID: ID(id)}, ErrStopped
@@ -114,9 +115,15 @@ func settled(id int64, r actors.AwaitReply) (Settled, error) {
 	case r.Settled.Status == "":
 		return Settled{ID: ID(id)}, fmt.Errorf("%w: %d", ErrNotFound, id)
 	}
-	return settledOf(r.Settled), nil
+	return c.settledOf(r.Settled)
 }
 
-func settledOf(s pg.Settled) Settled {
-	return Settled{ID: ID(s.ID), Status: fsm.Status(s.Status), Result: s.Result, Error: s.Error, Awaits: s.Awaits}
+func (c *Client) settledOf(s pg.Settled) (Settled, error) {
+	out := Settled{ID: ID(s.ID), Status: fsm.Status(s.Status), Error: s.Error, Awaits: s.Awaits}
+	result, err := c.limits.Reveal("result", s.Result)
+	if err != nil {
+		return out, fmt.Errorf("gendurable: instance %d settled, but: %w", s.ID, err)
+	}
+	out.Result = result
+	return out, nil
 }

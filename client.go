@@ -21,7 +21,8 @@ type Client struct {
 	store    *pg.Store
 	registry *registry
 	limits   fsm.Limits
-	// announce tells this process's schedulers of runnable work; a no-op in a client without an engine.
+	// announce tells schedulers of runnable work: an engine its own, and others as Config.Pokes says; a client none, or
+	// with PokePostgres those of other processes.
 	announce func(queues []string, in time.Duration)
 	// cancelled tells this process's schedulers of a cancel request; a no-op in a client without an engine.
 	cancelled func(queue string, id int64, reason string)
@@ -50,8 +51,12 @@ type ClientConfig struct {
 	AwaitProbe time.Duration
 	// MaxPayload is the largest encoded state or signal payload in bytes. Default 1 MiB, at most 16 MiB.
 	MaxPayload int
-	// Interoperable is as in Config.
+	// Interoperable and Codec are as in Config.
 	Interoperable bool
+	Codec         Codec
+	// Pokes is PokePostgres to announce what this client inserts and signals to the processes with an engine of its Name.
+	// It takes a connection of the pool for a moment, shortly after the call. Default PokeNone: their polls find the work.
+	Pokes PokeTransport
 	// Logger receives the client's log. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -70,6 +75,10 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 		p.name("Queues", q, "@")
 	}
 	p.duration("AwaitProbe", cfg.AwaitProbe)
+	if cfg.Pokes != "" && cfg.Pokes != PokeNone && cfg.Pokes != PokePostgres {
+		p.addf("Pokes %q: a client's are %q or %q", cfg.Pokes, PokePostgres, PokeNone)
+	}
+	p.channel(cfg.Pokes, cfg.Name)
 	p.maxPayload(cfg.MaxPayload)
 	p.pool(pool)
 	if err := p.err(); err != nil {
@@ -82,8 +91,19 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 	reg := newRegistry(cfg.Machines, cfg.Queues...)
 	reg.anyMachine = len(cfg.Machines) == 0
 	reg.anyQueue = reg.anyMachine && len(cfg.Queues) == 0
-	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable})
+	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec})
 	c.waiter = newProber(store, cfg.AwaitProbe, cfg.Logger)
+	if cfg.Pokes == PokePostgres {
+		token, err := uniqueToken()
+		if err != nil {
+			return nil, err
+		}
+		notices, err := store.Notices(token, pool, "")
+		if err != nil {
+			return nil, fmt.Errorf("gendurable: announcements: %w", err)
+		}
+		c.announce = newAnnouncer(notices, cfg.Logger).announce
+	}
 	return c, nil
 }
 
@@ -99,7 +119,7 @@ func newClient(pool *pgxpool.Pool, store *pg.Store, reg *registry, limits fsm.Li
 	}
 }
 
-// Poke tells this process's schedulers that the queues have runnable work: what to do after committing a
+// Poke tells schedulers, those of other processes too where Pokes is PokePostgres, that the queues have runnable work: what to do after committing a
 // transaction in which InsertTx or SignalTx was called. Without it the poll finds the work, at the latest after
 // Config.PollIdle. It never blocks.
 func (c *Client) Poke(queues ...string) {

@@ -78,12 +78,19 @@ type Config struct {
 	AwaitProbe time.Duration
 	// Pokes is how processes learn of runnable work before they poll. Default PokeLocal.
 	Pokes PokeTransport
+	// ListenURL is where PokePostgres listens, as a connection string, for a pool that goes through PgBouncer in
+	// transaction mode or the like: LISTEN needs a session of its own on the server. Default: as the pool connects.
+	ListenURL string
 	// DisableVacuum turns off the engine's own VACUUM of its tables under load. It is off by itself when the
 	// database role does not own them.
 	DisableVacuum bool
 
-	// MaxPayload is the largest encoded state, result or signal payload in bytes. Default 1 MiB, at most 16 MiB.
+	// MaxPayload is the largest encoded state, result or signal payload in bytes, before the Codec. Default 1 MiB, at most
+	// 16 MiB.
 	MaxPayload int
+	// Codec is what states, results and signal payloads are stored through: encryption, as a rule. All processes that share
+	// the rows need one that reads what the others write; rows that were written without one stay readable. Default: none.
+	Codec Codec
 	// Interoperable refuses states, results and payloads that are not JSON objects and keeps rows readable for
 	// engines of other languages on the same tables.
 	Interoperable bool
@@ -115,6 +122,9 @@ type Flusher struct {
 	Linger time.Duration
 }
 
+// Codec encodes and decodes what is stored of states, results and signal payloads. See docs/codec.md.
+type Codec = fsm.Codec
+
 // PokeTransport says how runnable work is announced.
 type PokeTransport string
 
@@ -122,6 +132,9 @@ type PokeTransport string
 const (
 	// PokeLocal reaches the schedulers of this engine.
 	PokeLocal PokeTransport = "local"
+	// PokePostgres reaches those of every process with an engine of this name on this database as well, by LISTEN and
+	// NOTIFY. It costs a connection a process, and a small commit now and then. Config.Name may have 46 bytes then.
+	PokePostgres PokeTransport = "postgres"
 	// PokeNone announces nothing: all work is found by the poll.
 	PokeNone PokeTransport = "none"
 )

@@ -93,6 +93,9 @@ func TestMistakesAtTheEdges(t *testing.T) {
 		"Lease 2160000h0m0s":        {Lease: 90_000 * 24 * time.Hour},
 		"does not fit Lease 1.999s": {Heartbeat: 667 * time.Millisecond, Lease: 1999 * time.Millisecond},
 		"DrainTimeout 2160000h0m0s": {DrainTimeout: 90_000 * 24 * time.Hour},
+		"at most 46 bytes":          {Pokes: gendurable.PokePostgres, Name: strings.Repeat("n", 47)}, // the channel would be cut
+		"nothing listens":           {ListenURL: "postgres://host/db"},
+		"not shown":                 {Pokes: gendurable.PokePostgres, ListenURL: "postgres://u:secret@h:port/"},
 		"Flushers[0].MaxBytes -1":   {Flushers: []gendurable.Flusher{{MaxBytes: -1}}},
 	} {
 		_, err := gendurable.Start(t.Context(), pool, cfg)
@@ -100,6 +103,17 @@ func TestMistakesAtTheEdges(t *testing.T) {
 			t.Errorf("%s: Start: %v", want, err)
 		} else if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error shows a password: %v", err)
+		}
+	}
+	for want, cfg := range map[string]gendurable.ClientConfig{
+		"pigeon":           {Pokes: "pigeon"},
+		`"local"`:          {Pokes: gendurable.PokeLocal}, // there is nobody here
+		"at most 46 bytes": {Pokes: gendurable.PokePostgres, Name: strings.Repeat("n", 47)},
+	} {
+		if _, err := gendurable.NewClient(t.Context(), pool, cfg); !errors.Is(err, gendurable.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewClient: the error does not say %q: %v", want, err)
 		}
 	}
 	if _, err := gendurable.Start(t.Context(), nil, gendurable.Config{}); !errors.Is(err, gendurable.ErrInvalid) {

@@ -26,6 +26,8 @@ type Engine struct {
 	cfg  Config
 	log  *slog.Logger
 	node pg.Node
+	// notices reach other processes; nil unless Pokes is PokePostgres.
+	notices *pg.Notices
 	// private is the engine's own pool; the host's is Client.pool.
 	private *pgxpool.Pool
 	// tree is set before any actor exists, as actors may end the engine.
@@ -76,12 +78,17 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 	queues := slices.Sorted(maps.Keys(cfg.Queues))
 	reg := newRegistry(cfg.Machines, append(queues, cfg.InsertQueues...)...)
 	e := &Engine{
-		Client: newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable}),
+		Client: newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec}),
 		cfg:    cfg, log: cfg.Logger, private: private, done: make(chan struct{}),
 	}
 	e.patience, e.cut = context.WithCancelCause(context.Background())
 	if e.node, err = newNode(cfg, queues, reg.machines()); err != nil {
 		return nil, err
+	}
+	if cfg.Pokes == PokePostgres {
+		if e.notices, err = store.Notices(e.node.Incarnation, pool, cfg.ListenURL); err != nil {
+			return nil, fmt.Errorf("gendurable: announcements: %w", err)
+		}
 	}
 	// The name first: to register the node declares its predecessor dead, and that may be an engine which is alive in
 	// this very actor system.
@@ -111,9 +118,9 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 // newNode makes this process's identity. Without a NodeName the host's name stands in, which other processes may
 // share: it is then no proof that a predecessor is dead.
 func newNode(cfg Config, queues, machines []string) (pg.Node, error) {
-	var unique [8]byte
-	if _, err := rand.Read(unique[:]); err != nil {
-		return pg.Node{}, fmt.Errorf("gendurable: make an incarnation id: %w", err)
+	incarnation, err := uniqueToken()
+	if err != nil {
+		return pg.Node{}, err
 	}
 	name := cfg.NodeName
 	if name == "" {
@@ -124,9 +131,18 @@ func newNode(cfg Config, queues, machines []string) (pg.Node, error) {
 		name = strings.ReplaceAll(host, "@", "_")
 	}
 	return pg.Node{
-		Engine: cfg.Name, Name: name, Incarnation: hex.EncodeToString(unique[:]), Named: cfg.NodeName != "",
+		Engine: cfg.Name, Name: name, Incarnation: incarnation, Named: cfg.NodeName != "",
 		Queues: queues, Machines: machines,
 	}, nil
+}
+
+// uniqueToken names this start of this process.
+func uniqueToken() (string, error) {
+	var unique [8]byte
+	if _, err := rand.Read(unique[:]); err != nil {
+		return "", fmt.Errorf("gendurable: make an incarnation id: %w", err)
+	}
+	return hex.EncodeToString(unique[:]), nil
 }
 
 // worker is the claim identity of one queue of this process.
@@ -199,6 +215,7 @@ func (e *Engine) shutdown(why error) {
 		cancel()
 	}
 	e.tree.fell()
+	e.hangUp()
 	if e.err == nil && !e.leftSteps() {
 		if err := e.leave(); err != nil {
 			// The row only tells that the node lives; it ages away.
@@ -213,7 +230,20 @@ func (e *Engine) shutdown(why error) {
 func (e *Engine) abort() {
 	e.ending.Do(func() {}) // the end of the actors is no failure of theirs
 	e.tree.fell()
+	e.hangUp()
 	e.cut(nil)
+}
+
+// hangUp ends the announcements: other processes learn that there may be work which this one gave back, and the listener's
+// connection is closed.
+func (e *Engine) hangUp() {
+	if e.notices == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	e.notices.Wait(ctx)
+	_ = e.notices.Send(ctx, e.node.Queues) // a hint; their polls find it anyway
 }
 
 // leftSteps reports whether rows may still be claimed under this incarnation of a NodeName. Then the node's row stays: the

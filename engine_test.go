@@ -38,7 +38,7 @@ func TestBatchesGrowByThemselves(t *testing.T) {
 
 func TestEverythingThatAMachineDoes(t *testing.T) {
 	t.Parallel()
-	for _, pokes := range []gendurable.PokeTransport{gendurable.PokeLocal, gendurable.PokeNone} {
+	for _, pokes := range []gendurable.PokeTransport{gendurable.PokeLocal, gendurable.PokePostgres, gendurable.PokeNone} {
 		t.Run(string(pokes), func(t *testing.T) {
 			t.Parallel()
 			child := fsm.NewJob("child", func(_ context.Context, j *fsm.JobCall[number]) (int, error) {

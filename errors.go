@@ -27,6 +27,8 @@ var (
 	// ErrUnknownQueue: the queue is neither run by this configuration, nor the default of one of its machines,
 	// nor listed in InsertQueues.
 	ErrUnknownQueue = errors.New("gendurable: unknown queue")
+	// ErrCodec: the Codec failed, or what was stored through one is read without one.
+	ErrCodec = fsm.ErrCodec
 	// ErrStopped: the engine was stopped, or gave up.
 	ErrStopped = errors.New("gendurable: the engine has stopped")
 	// ErrReplaced: another process started under this engine's NodeName. Engine.Err returns it.

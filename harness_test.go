@@ -24,7 +24,11 @@ func TestMain(m *testing.M) {
 		os.Exit(runWorker())
 	}
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/gendurable/gendurable/internal/devpg.supervise"))
+		goleak.IgnoreAnyFunction("github.com/gendurable/gendurable/internal/devpg.supervise"),
+		goleak.Cleanup(func(code int) {
+			stopBouncer()
+			os.Exit(code)
+		}))
 }
 
 // patience is how long a test waits for what must happen. It says nothing about how long it should take.
@@ -48,7 +52,11 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // database gives a test a migrated database of its own.
 func database(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	return devpg.Database(t, pg.Migrate)
+	pool := devpg.Database(t, pg.Migrate)
+	if os.Getenv(envBouncer) != "" {
+		return bounced(t, pool)
+	}
+	return pool
 }
 
 // quietly is a logger for tests that provoke failures.
@@ -59,6 +67,9 @@ func start(t testing.TB, pool *pgxpool.Pool, cfg gendurable.Config) *gendurable.
 	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	if cfg.Pokes == gendurable.PokePostgres && cfg.ListenURL == "" && direct(pool) != pool.Config().ConnString() {
+		cfg.ListenURL = direct(pool)
 	}
 	engine, err := gendurable.Start(t.Context(), pool, cfg)
 	if err != nil {

@@ -41,7 +41,8 @@ type Instance struct {
 	UpdatedAt       time.Time // of a terminal instance: when it ended
 }
 
-// Get reads one instance. It fails with ErrNotFound when there is none (any more).
+// Get reads one instance. It fails with ErrNotFound when there is none (any more). When the Codec cannot read its state or
+// result, these are nil, the error is ErrCodec, and the rest is there.
 func (c *Client) Get(ctx context.Context, ref Ref) (*Instance, error) {
 	id, key, err := address(ref)
 	if err != nil {
@@ -59,13 +60,20 @@ func (c *Client) Get(ctx context.Context, ref Ref) (*Instance, error) {
 	if row == nil {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, describe(ref))
 	}
-	return instanceOf(row), nil
+	inst := instanceOf(row)
+	if inst.State, err = c.limits.Reveal("state", row.State); err == nil {
+		inst.Result, err = c.limits.Reveal("result", row.Result)
+	}
+	if err != nil {
+		return inst, fmt.Errorf("gendurable: get %s: %w", describe(ref), err)
+	}
+	return inst, nil
 }
 
 func instanceOf(r *pg.Instance) *Instance {
 	inst := &Instance{
 		ID: ID(r.ID), Machine: r.Machine, Version: r.Version, Step: r.Step, Status: fsm.Status(r.Status),
-		State: r.State, Result: r.Result, LastError: r.LastError, Queue: r.Queue, Priority: int(r.Priority),
+		LastError: r.LastError, Queue: r.Queue, Priority: int(r.Priority),
 		Attempt: r.Attempt, Crashes: r.Crashes, Awaits: r.Awaits, EligibleAt: r.EligibleAt,
 		ConcurrencyKey: r.ConcurrencyKey, RateLimit: r.RateLimit, Weight: r.Weight, CorrelationKey: r.CorrelationKey,
 		ParentID: ID(r.ParentID), ChildrenPending: r.ChildrenPending, LockedBy: r.LockedBy,

@@ -23,6 +23,8 @@ import (
 const (
 	envWorker = "GENDURABLE_TEST_WORKER" // the number of the worker
 	envURL    = "GENDURABLE_TEST_URL"
+	envListen = "GENDURABLE_TEST_LISTEN_URL"
+	envDeaf   = "GENDURABLE_TEST_DEAF" // set: no poll within the life of a test, announcements only
 )
 
 const ledgerSchema = `CREATE TABLE ledger (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -75,14 +77,19 @@ func work(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	engine, err := gendurable.Start(ctx, pool, gendurable.Config{
+	cfg := gendurable.Config{
 		NodeName: "the-node",
 		Machines: []fsm.Definition{chain(pool, os.Getenv(envWorker))},
 		Queues:   map[string]gendurable.Queue{"default": {Concurrency: 20}},
 		// So long that nothing in these tests can be due to a lease that ran out.
 		Lease: time.Hour, Heartbeat: time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	})
+	}
+	if os.Getenv(envDeaf) != "" {
+		cfg.Pokes, cfg.PollBusy, cfg.PollIdle = gendurable.PokePostgres, time.Hour, time.Hour
+		cfg.ListenURL = os.Getenv(envListen)
+	}
+	engine, err := gendurable.Start(ctx, pool, cfg)
 	if err != nil {
 		return err
 	}
@@ -92,10 +99,11 @@ func work(ctx context.Context) error {
 }
 
 // worker starts a worker process and waits until its engine runs. The process ends with the test at the latest.
-func worker(t *testing.T, pool *pgxpool.Pool, number int) *exec.Cmd {
+func worker(t *testing.T, pool *pgxpool.Pool, number int, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", envWorker, number), envURL+"="+pool.Config().ConnString())
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", envWorker, number), envURL+"="+pool.Config().ConnString(), envListen+"="+direct(pool))
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = t.Output()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

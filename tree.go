@@ -132,7 +132,7 @@ func (e *Engine) children(t *tree) []child {
 	cfg, store, log := e.cfg, e.store, e.log
 	pokePID, awaitPID := t.pid(actors.NamePoke), t.pid(actors.NameAwait)
 	out := []child{
-		{actors.NamePoke, poke.Props(poke.Config{Logger: log, Counters: t.counters, Transport: e.transport(t)})},
+		{actors.NamePoke, poke.Props(e.pokeConfig(t))},
 		{actors.NameAwait, await.Props(await.Config{Logger: log, Counters: t.counters, Rows: store, Interval: cfg.AwaitProbe})},
 	}
 	for i, f := range cfg.Flushers {
@@ -174,7 +174,16 @@ func (e *Engine) queueConfig(t *tree, queue string, q Queue) scheduler.Config {
 	}
 }
 
-// transport is how announcements reach schedulers.
+// pokeConfig describes the poke actor.
+func (e *Engine) pokeConfig(t *tree) poke.Config {
+	c := poke.Config{Logger: e.log, Counters: t.counters, Transport: e.transport(t), Queues: e.node.Queues}
+	if e.notices != nil {
+		c.Network = e.notices
+	}
+	return c
+}
+
+// transport is how announcements reach this process's schedulers.
 func (e *Engine) transport(t *tree) poke.Transport {
 	if e.cfg.Pokes == PokeNone {
 		return poke.None()

@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
 )
 
 // problems collects everything that is wrong with a configuration.
@@ -33,6 +35,27 @@ func (p *problems) pool(pool *pgxpool.Pool) {
 	}
 }
 
+// channel checks that announcements by NOTIFY can have a channel of the engine's name.
+func (p *problems) channel(pokes PokeTransport, name string) {
+	if pokes == PokePostgres && len(name) > pg.MaxNoticeName {
+		p.addf("Name %q: with Pokes %q it has at most %d bytes, because it is part of the name of a channel, which Postgres cuts",
+			name, pokes, pg.MaxNoticeName)
+	}
+}
+
+// listenURL checks the connection string of the listener. The error of a string that cannot be parsed does not show it.
+func (p *problems) listenURL(pokes PokeTransport, url string) {
+	if url == "" {
+		return
+	}
+	if pokes != PokePostgres {
+		p.addf("ListenURL: nothing listens with Pokes %q; it goes with %q", pokes, PokePostgres)
+	}
+	if _, err := pgx.ParseConfig(url); err != nil {
+		p.addf("ListenURL: must be a connection string (the text is not shown, as it may hold a password)")
+	}
+}
+
 // validate reports every problem of a configuration whose defaults are filled in.
 func (c Config) validate(pool *pgxpool.Pool) error {
 	p := &problems{}
@@ -49,9 +72,11 @@ func (c Config) validate(pool *pgxpool.Pool) error {
 		p.addf("SweepBatch %d: must be positive", c.SweepBatch)
 	}
 	p.maxPayload(c.MaxPayload)
-	if c.Pokes != PokeLocal && c.Pokes != PokeNone {
-		p.addf("Pokes %q: must be %q or %q", c.Pokes, PokeLocal, PokeNone)
+	if c.Pokes != PokeLocal && c.Pokes != PokePostgres && c.Pokes != PokeNone {
+		p.addf("Pokes %q: must be %q, %q or %q", c.Pokes, PokeLocal, PokePostgres, PokeNone)
 	}
+	p.channel(c.Pokes, c.Name)
+	p.listenURL(c.Pokes, c.ListenURL)
 	if need := c.connections(); c.Connections != 0 && c.Connections < need {
 		p.addf("Connections %d: this configuration needs at least %d (queues, flushers and sweeps each hold one at a time)",
 			c.Connections, need)
@@ -146,8 +171,15 @@ func (c Config) flusherOf(queue string) int {
 }
 
 // connections is how many connections the engine can use at once: one a queue for claims and beats, two a
-// flusher (its batch and its slow lane), two each for reaper and gc (their two sweeps), one each for await and node.
-func (c Config) connections() int { return len(c.Queues) + 2*len(c.Flushers) + 6 }
+// flusher (its batch and its slow lane), two each for reaper and gc (their two sweeps), one each for await and node, and one
+// to announce.
+func (c Config) connections() int {
+	n := len(c.Queues) + 2*len(c.Flushers) + 6
+	if c.Pokes == PokePostgres {
+		n++
+	}
+	return n
+}
 
 // name checks a name that becomes part of a claim's identity.
 func (p *problems) name(field, s, forbidden string) {

@@ -24,6 +24,11 @@ type Counters struct {
 	// Pokes are messages sent to schedulers, PokesMerged announcements that were one with an earlier one.
 	Pokes, PokesMerged atomic.Int64
 
+	// NoticesSent are announcements sent to other processes, NoticesHeard those that came from them, NoticesRefused
+	// notifications that were none. NoticeErrors are failures to send some, ListenersLost connections for hearing them
+	// that were lost or not to be had.
+	NoticesSent, NoticesHeard, NoticesRefused, NoticeErrors, ListenersLost atomic.Int64
+
 	// AwaitingNow are callers of Await that wait just now. The flusher reads it to spare messages nobody needs.
 	AwaitingNow atomic.Int64
 	// AwaitPushed are waiters answered by a local commit, AwaitProbes the queries made for the others.

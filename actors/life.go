@@ -101,6 +101,9 @@ func (l *Life) After(d time.Duration, message any) {
 	time.AfterFunc(d, func() { l.root.Send(l.self, sent{life: l, message: message}) })
 }
 
+// Tell sends the actor a message, from any goroutine that this life started.
+func (l *Life) Tell(message any) { l.root.Send(l.self, sent{life: l, message: message}) }
+
 // Send sends a message to another actor; nothing happens when to is nil.
 func (l *Life) Send(to *actor.PID, message any) {
 	if to != nil {

@@ -173,7 +173,7 @@ func (c *Call[S]) New(state S, opts ...InsertOption) Instance {
 	return Instance{spec: c.spec, state: &state, opts: slices.Clone(opts)}
 }
 
-func (c *Call[S]) encodeState(l *Limits) ([]byte, error) { return encodeObject("state", &c.State, l) }
+func (c *Call[S]) encodeState(l *Limits) ([]byte, error) { return sealObject("state", &c.State, l) }
 
 func (c *Call[S]) handedIDs() []int64 { return c.handed }
 

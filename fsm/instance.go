@@ -56,6 +56,9 @@ func (i Instance) encode(d *draft, l *Limits) []byte {
 			err = &InvalidError{Field: "state", Problem: "must decode into the state of machine " + i.spec.Name, Err: err}
 		}
 	}
+	if err == nil {
+		b, err = l.seal("state", b)
+	}
 	if err != nil {
 		d.refuse(err)
 	}

@@ -47,9 +47,16 @@ func openJob[A any](spec *Spec, in *Input) (view, error) {
 }
 
 // encodeState keeps the arguments as they were inserted: they need not survive a round trip through their type.
-func (j *JobCall[A]) encodeState(*Limits) ([]byte, error) { return storedObject(j.stored) }
-func (j *JobCall[A]) handedIDs() []int64                  { return nil }
-func (j *JobCall[A]) withoutSignals([]int64)              {}
+func (j *JobCall[A]) encodeState(l *Limits) ([]byte, error) {
+	b, err := storedObject(j.stored)
+	if err != nil {
+		return nil, err
+	}
+	return l.seal("state", b)
+}
+
+func (j *JobCall[A]) handedIDs() []int64     { return nil }
+func (j *JobCall[A]) withoutSignals([]int64) {}
 
 // Job is a function that runs durably: a machine of one step, with retries. It may be used by several goroutines.
 type Job[A, R any] struct{ spec *Spec }

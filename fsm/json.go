@@ -27,12 +27,17 @@ func (l *Limits) maxPayload() int {
 // EncodePayload encodes v as JSON that Postgres stores as jsonb, or refuses it with an *InvalidError about
 // field. Beyond what encoding/json refuses it refuses NUL and invalid UTF-8 in strings, lone surrogate escapes,
 // numbers beyond Postgres's numeric type, nesting deeper than 1,000, and more than l.MaxPayload bytes, counted
-// with all numbers written out. With l.Interoperable it refuses what is not an object. An untyped nil is {}.
+// with all numbers written out. With l.Interoperable it refuses what is not an object. An untyped nil is {}. Then it
+// goes through l.Codec, whose failure is an ErrCodec.
 func EncodePayload(field string, v any, l Limits) (json.RawMessage, error) {
 	if v == nil {
-		return json.RawMessage("{}"), nil
+		return l.seal(field, []byte("{}"))
 	}
-	return encodeJSON(field, v, &l, l.Interoperable)
+	b, err := encodeJSON(field, v, &l, l.Interoperable)
+	if err != nil {
+		return nil, err
+	}
+	return l.seal(field, b)
 }
 
 func encodeJSON(field string, v any, l *Limits, object bool) ([]byte, error) {

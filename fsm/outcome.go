@@ -243,8 +243,8 @@ func (o doneOutcome) encode(e *Encoded, c *checker) error {
 	if c.limits.Interoperable && b[0] != '{' {
 		return invalid("result", "must be a JSON object because the engine is interoperable, a %T encodes as %s", o.result, excerpt(b))
 	}
-	e.Result = b
-	return nil
+	e.Result, err = c.limits.seal("result", b)
+	return err
 }
 
 // Stop ends the instance as failed and records the text of the reason, cut to 8 KiB. The state stays as it was

@@ -31,7 +31,8 @@ type run struct {
 	ctx    context.Context
 	spec   *Spec
 	step   *stepSpec
-	in     *Input
+	in     *Input // as stored
+	plain  *Input // as the step's code sees it
 	check  checker
 	giveUp *time.Timer // nil when the step has no timeout
 	done   chan struct{}
@@ -89,6 +90,11 @@ func (r *run) wait() Result {
 func (r *run) work(cause error) {
 	defer close(r.done)
 	var handed []int64
+	var err error
+	if r.plain, err = r.in.reveal(); err != nil {
+		r.result = Result{Ending: Undecodable, Err: err}
+		return
+	}
 	if cause == nil {
 		call, err := r.open()
 		if err != nil {
@@ -102,6 +108,10 @@ func (r *run) work(cause error) {
 		}
 		if interrupted(r.ctx, cause) {
 			r.result = r.again(cause)
+			return
+		}
+		if errors.Is(cause, ErrCodec) {
+			r.result = Result{Ending: Undecodable, Err: cause}
 			return
 		}
 		handed = call.handedIDs()
@@ -120,7 +130,7 @@ func (r *run) work(cause error) {
 
 func (r *run) open() (call view, err error) {
 	defer capture(&err) // an UnmarshalJSON of the user may panic
-	return r.spec.open(r.spec, r.in)
+	return r.spec.open(r.spec, r.plain)
 }
 
 // attempt runs the step's code and encodes its outcome.
@@ -169,6 +179,8 @@ func (r *run) handle(call view, cause error) Result {
 	case err == nil:
 	case interrupted(r.ctx, err):
 		return r.again(cause)
+	case errors.Is(err, ErrCodec):
+		return Result{Ending: Undecodable, Err: err}
 	default:
 		e = &Encoded{Kind: KindStop, Error: CleanError("the error handler failed: " + errorText(err) +
 			"\nwhile handling: " + errorText(cause))}

@@ -125,11 +125,13 @@ type Pages interface {
 
 // Limits bound what enters the database. The zero value means the defaults.
 type Limits struct {
-	// MaxPayload is the largest encoded state, result or signal payload in bytes; 0 = 1 MiB.
+	// MaxPayload is the largest encoded state, result or signal payload in bytes, before the Codec; 0 = 1 MiB.
 	// More than 16 MiB counts as 16 MiB.
 	MaxPayload int
 	// Interoperable refuses states, results and payloads that are not JSON objects.
 	Interoperable bool
+	// Codec is what states, results and signal payloads are stored through; nil = as they are.
+	Codec Codec
 	// CheckRateLimit refuses an undeclared rate limit or a weight above its burst; nil = any name goes. It gets
 	// the name without the partition.
 	CheckRateLimit func(name string, weight float64) error
@@ -148,7 +150,8 @@ const (
 	Vanished
 	// Abandoned: the step ignored its timeout and the grace, or Abandon closed; it may still be running.
 	Abandoned
-	// Undecodable: the state does not decode into this definition's type; the claim goes back untouched.
+	// Undecodable: the state does not decode into this definition's type, or the Codec fails on what goes into the step or
+	// comes out of it; the claim goes back untouched.
 	Undecodable
 )
 

@@ -22,6 +22,15 @@ func encodeObject(field string, v any, l *Limits) ([]byte, error) {
 	return b, nil
 }
 
+// sealObject is encodeObject and then what is stored of it.
+func sealObject(field string, v any, l *Limits) ([]byte, error) {
+	b, err := encodeObject(field, v, l)
+	if err != nil {
+		return nil, err
+	}
+	return l.seal(field, b)
+}
+
 var errNoObject = errors.New("fsm: the stored state is not a JSON object")
 
 // decodeObject decodes a stored state. Old rows hold a JSON string that holds the object; an empty one is {}.

@@ -1,20 +1,31 @@
-// Package poke carries announcements of runnable work to the schedulers that may want it. A poke is a hint:
-// schedulers find all work without one, only later.
+// Package poke carries announcements of runnable work to the schedulers that may want it, in this process and in others. A
+// poke is a hint: schedulers find all work without one, only later.
 package poke
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/pg"
 )
 
-// Transport carries a poke to schedulers. It must not block.
+// Transport carries a poke to this process's schedulers. It must not block.
 type Transport interface {
 	// Poke says that the queue has runnable work now (in 0) or will have some in that time.
 	Poke(queue string, in time.Duration)
+}
+
+// Network carries announcements to other processes and back. *pg.Notices satisfies it. Its methods are called from several
+// goroutines at once.
+type Network interface {
+	// Send announces that the queues have runnable work now.
+	Send(ctx context.Context, queues []string) error
+	// Listen hears the announcements of others until ctx ends or it cannot go on.
+	Listen(ctx context.Context, ear pg.Ear) error
 }
 
 // Config describes the poke actor. Logger and Transport are required.
@@ -22,16 +33,26 @@ type Config struct {
 	Logger    *slog.Logger
 	Counters  *actors.Counters
 	Transport Transport
+	// Network reaches other processes; nil = none are told, and none is heard.
+	Network Network
+	// Queues are those that this process runs: what others announce of them is passed on to Transport.
+	Queues []string
 }
 
 // Props makes the Props of the poke actor. It takes actors.Announce and passes each queue on at once; what is
 // announced of one queue while its mailbox is not empty becomes one poke (and one more for the earliest delayed work).
+// Delayed work is not announced to other processes: their polls find it in time, and so does whoever wrote it.
 func Props(c Config) *actor.Props {
 	if c.Counters == nil {
 		c.Counters = new(actors.Counters)
 	}
+	shared := newShared(c)
 	return actors.NewProps(c.Logger, c.Counters, func() actor.Actor {
-		return &poker{Config: c, pending: make(map[string]due)}
+		p := &poker{Config: c, pending: make(map[string]due)}
+		if c.Network != nil {
+			p.wire = newWire(c, &p.life, shared)
+		}
+		return p
 	})
 }
 
@@ -66,18 +87,25 @@ type due struct {
 
 type poker struct {
 	Config
+	life    actors.Life
 	pending map[string]due
+	wire    *wire // nil without a Network
 }
 
 // passOn is sent by the actor to itself, so that it comes behind the announcements that are in the mailbox already.
 type passOn struct{ actors.Quiet }
 
 func (p *poker) Receive(ctx actor.Context) {
-	switch m := ctx.Message().(type) {
+	switch m := p.life.Open(ctx).(type) {
 	case actors.Announce:
 		p.announce(ctx, m)
 	case passOn:
 		p.passOn()
+	case nil:
+	default:
+		if p.wire != nil {
+			p.wire.receive(m)
+		}
 	}
 }
 
@@ -113,6 +141,9 @@ func (p *poker) passOn() {
 			p.Counters.Pokes.Add(1)
 			p.Transport.Poke(q, d.later)
 		}
+	}
+	if p.wire != nil {
+		p.wire.announce(p.pending)
 	}
 	clear(p.pending)
 }

@@ -91,7 +91,7 @@ func (s *step) conclude(r *run, in *fsm.Input, res fsm.Result, refused func(erro
 		e := r.ended(actors.EndUnknown, -1)
 		e.Step = pg.StepRef{Machine: r.row.Machine, Version: r.row.Version, Step: r.row.Step}
 		if s.life.firstUndecodable(e.Step) {
-			s.cfg.Logger.Warn("gendurable: a state does not fit the type that this process has for it",
+			s.cfg.Logger.Warn("gendurable: a state does not fit the type that this process has for it, or its codec fails",
 				"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "version", r.row.Version, "step", r.row.Step, "error", res.Err)
 		}
 		return e

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package gendurable_test
+
+import "syscall"
+
+func bouncerAttributes() *syscall.SysProcAttr { return nil }
