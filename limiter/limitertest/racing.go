@@ -27,7 +27,11 @@ func racing(s *suite) {
 		Gates: []limiter.Gate{{Name: "g1", Limit: burst}, {Name: "g4", Limit: burst, Shards: 4}},
 		Rates: []limiter.Rate{{Name: "r1", Allowed: burst, Per: ages}, {Name: "r4", Allowed: burst, Per: ages, Shards: 4}},
 	})
-	for round := range 3 {
+	peers := make([]limiter.Limiter, pickers)
+	for i := range peers {
+		peers[i] = s.b.Peer(s.T)
+	}
+	for round := range 2 {
 		for _, keys := range [][2]string{{"g1", ""}, {"g4", ""}, {"", "r1"}, {"", "r4"}, {"g4", "r4:both"}, {"g1:other", "r1:other"}} {
 			gate, rate := keys[0], keys[1]
 			if gate != "" {
@@ -39,8 +43,8 @@ func racing(s *suite) {
 			var total atomic.Int64
 			start := make(chan struct{})
 			var all sync.WaitGroup
-			for range pickers {
-				peer, rows := s.b.Peer(s.T), s.rows(each, gate, rate)
+			for _, peer := range peers {
+				rows := s.rows(each, gate, rate)
 				all.Go(func() {
 					<-start
 					admitted, _, _, err := settle(s.ctx, peer, rows)
@@ -65,11 +69,12 @@ func window(s *suite) {
 	s.rates(limiter.Rate{Name: "r", Allowed: perSecond, Per: time.Second, Burst: burst, Shards: 2})
 	var granted atomic.Int64
 	var all sync.WaitGroup
+	peers := []limiter.Limiter{s.b.Peer(s.T), s.b.Peer(s.T), s.b.Peer(s.T)}
+	rows := s.rows(3, "", "r")
 	begun := time.Now()
-	for range 4 {
-		peer, rows := s.b.Peer(s.T), s.rows(3, "", "r")
+	for _, peer := range peers {
 		all.Go(func() {
-			for time.Since(begun) < time.Second {
+			for granted.Load() < 5*burst && s.ctx.Err() == nil {
 				d, err := peer.Admit(s.ctx, worker, rows)
 				if err != nil {
 					s.Error(err)
@@ -88,8 +93,8 @@ func window(s *suite) {
 	if most := burst + perSecond*took; float64(granted.Load()) > most+1e-6 {
 		s.Errorf("granted %d in %.3f s, at most %.1f are allowed", granted.Load(), took, most)
 	}
-	if granted.Load() <= burst {
-		s.Errorf("granted %d in %.3f s: nothing came after the burst", granted.Load(), took)
+	if granted.Load() < 5*burst {
+		s.Errorf("granted %d in %.3f s: nothing comes after the burst", granted.Load(), took)
 	}
 }
 

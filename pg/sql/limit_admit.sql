@@ -12,24 +12,25 @@
 -- are made here, debited already, gates before rates, in order. Two that make a gate's meet in ON CONFLICT; of two that
 -- make a rate's one gets 23505; who computed with what is no longer true gets 23514. Then again.
 -- Lines of rows and shards are sorted into one another instead of joined: neither hash nor merge joins are to be had,
--- and 500 rows may have 500 keys. A locked scan may show a row twice: shards are grouped before anything is summed.
+-- and 500 rows may have 500 keys. What is locked is fetched row by row, in order, whatever the planner thinks. A locked scan may show a row twice: shards are grouped before anything is summed.
 -- Index: gen_durable_pkey, gen_durable_bucket_configs_pkey, gen_durable_buckets_pkey.
 WITH asked AS MATERIALIZED (
     SELECT u.ord::int AS ord, u.id, u.claim, u.gate, u.rate, greatest(u.weight, 0) AS weight
       FROM unnest($2::bigint[], $3::int[], $4::text[], $5::text[], $6::float8[]) WITH ORDINALITY
            AS u(id, claim, gate, rate, weight, ord)
 ), owned AS MATERIALIZED (
-    SELECT a.ord, a.id, a.gate, a.rate, a.weight, g.concurrency_shard AS shard
-      FROM asked a
-      JOIN public.gen_durable g ON g.id = a.id
-     WHERE a.gate IS NOT NULL
-       AND g.locked_by = $1
-       AND g.claims = a.claim
-       AND coalesce(g.status, 'failed') = 'executing'
-       AND g.concurrency_key = a.gate
-       AND g.concurrency_shard IS NOT NULL
-     ORDER BY g.id
-       FOR NO KEY UPDATE OF g SKIP LOCKED
+    SELECT a.ord, a.id, a.gate, a.rate, a.weight, o.shard
+      FROM (SELECT * FROM asked q WHERE q.gate IS NOT NULL ORDER BY q.id) a
+     CROSS JOIN LATERAL (
+           SELECT g.concurrency_shard AS shard
+             FROM public.gen_durable g
+            WHERE g.id = a.id
+              AND g.locked_by = $1
+              AND g.claims = a.claim
+              AND coalesce(g.status, 'failed') = 'executing'
+              AND g.concurrency_key = a.gate
+              AND g.concurrency_shard IS NOT NULL
+              FOR NO KEY UPDATE OF g SKIP LOCKED) o
 ), line AS MATERIALIZED (
     SELECT o.ord, o.id, o.gate, o.rate, o.weight, max(o.shard) AS shard
       FROM owned o GROUP BY o.ord, o.id, o.gate, o.rate, o.weight
@@ -50,10 +51,13 @@ WITH asked AS MATERIALIZED (
 ), grabbed AS MATERIALIZED (
     SELECT b.kind, b.key, b.shard, b.capacity, b.available, b.last_refill, k.rate, k.total,
            k.base + CASE WHEN b.shard < k.extra THEN 1 ELSE 0 END + CASE WHEN b.shard = 0 THEN k.rest ELSE 0 END AS share
-      FROM keys k
-      JOIN public.gen_durable_buckets b ON b.kind = k.kind AND b.key = k.key AND b.shard < k.shards
-     ORDER BY b.kind, b.key, b.shard
-       FOR UPDATE OF b SKIP LOCKED
+      FROM (SELECT * FROM keys q WHERE q.usable > 0 ORDER BY q.kind, q.key) k
+     CROSS JOIN LATERAL (
+           SELECT x.kind, x.key, x.shard, x.capacity, x.available, x.last_refill
+             FROM public.gen_durable_buckets x
+            WHERE x.kind = k.kind AND x.key = k.key AND x.shard < k.shards
+            ORDER BY x.shard
+              FOR UPDATE OF x SKIP LOCKED) b
 ), slot AS MATERIALIZED (
     SELECT x.kind, x.key, x.shard, x.share, coalesce(x.share * x.rate / nullif(x.total, 0), 0) AS fill, false AS cold,
            min(CASE x.kind
