@@ -35,14 +35,15 @@ const (
 	bucketsKey   = "gen_durable_buckets_pkey"
 )
 
-// lostRace reports whether a statement was refused because it computed with numbers that are no longer true.
+// lostRace reports whether a statement was refused because it computed with numbers that are no longer true, or because
+// who was making the same key's shards took too long.
 func lostRace(err error) bool {
 	var e *pgconn.PgError
 	if !errors.As(err, &e) {
 		return false
 	}
 	return e.Code == "23514" && e.ConstraintName == bucketsCheck || e.Code == "23505" && e.ConstraintName == bucketsKey ||
-		e.Code == "40P01"
+		e.Code == "40P01" || e.Code == "55P03"
 }
 
 // wrap says what failed, and whether it is known to have failed.

@@ -83,7 +83,7 @@ const (
 // verdictLine is a line of limit_admit.
 type verdictLine struct {
 	ord                  int
-	place                int16
+	place                int
 	shard                *int16
 	known, missed        bool
 	before, weight       float64

@@ -250,7 +250,7 @@ func (m *model) apply(in *instance, o Outcome, v Verdict) bool {
 	}
 	kind := o.Kind
 	if in.cancel != "" {
-		kind, o.Error = KindFailed, "cancelled: " + in.cancel
+		kind, o.Error = KindFailed, "cancelled: "+in.cancel
 	}
 	switch kind {
 	case KindNext:

@@ -183,7 +183,7 @@ WITH asked AS MATERIALIZED (
      ORDER BY d.key, d.shard
     RETURNING 1
 )
-SELECT l.ord, 3::smallint AS place, l.shard, true AS known, false AS missed, 0::float8 AS before, 0::float8 AS weight,
+SELECT l.ord, 3::int AS place, l.shard, true AS known, false AS missed, 0::float8 AS before, 0::float8 AS weight,
        NULL::smallint[] AS numbers, NULL::float8[] AS frees, NULL::float8[] AS shares, NULL::float8[] AS fills
   FROM line l WHERE l.shard >= 0
 UNION ALL

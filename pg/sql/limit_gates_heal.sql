@@ -50,7 +50,7 @@ WITH locked AS MATERIALIZED (
       FROM shard s
     WINDOW k AS (PARTITION BY s.key)
 ), target AS MATERIALIZED (
-    SELECT j.key, j.shard, j.capacity AS old_capacity, j.capacity - j.available AS old_held, j.whole AND j.held_of_key = 0 AS swept,
+    SELECT j.key, j.shard, j.held, j.capacity AS old_capacity, j.capacity - j.available AS old_held, j.whole AND j.held_of_key = 0 AS swept,
            j.whole AND j.held_of_key > 0 AND j.share IS NULL AND j.held = 0 AS surplus,
            CASE WHEN j.whole THEN greatest(coalesce(j.share, 0) + least(j.over_of_key, j.held), j.held) ELSE greatest(j.capacity, j.held) END AS capacity,
            CASE WHEN j.whole THEN greatest(least(j.room, j.free_of_key - j.before), 0) ELSE greatest(j.capacity - j.held, 0) END AS available
@@ -64,7 +64,8 @@ WITH locked AS MATERIALIZED (
       FROM target t
      WHERE NOT t.swept AND NOT t.surplus AND t.old_capacity IS NOT NULL
        AND b.kind = 'conc' AND b.key = t.key AND b.shard = t.shard
-       AND (b.capacity <> t.capacity OR b.available <> t.available)
+       AND (b.capacity <> t.capacity OR b.available <> t.available
+            OR t.held <> t.capacity - t.available) -- counted anew, though for other reasons as many are taken
     RETURNING b.key, t.old_held - (t.capacity - t.available) AS freed, t.old_capacity <> t.capacity AS reshaped
 ), made AS (
     INSERT INTO public.gen_durable_buckets (kind, key, shard, capacity, available, counted)
