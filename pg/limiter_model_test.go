@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,8 +39,15 @@ var (
 )
 
 // TestLimiterModel plays random calls against the counters and a model of them in memory.
-// 60 cases, about 10 s.
+// 30 cases, about 10 s.
 func TestLimiterModel(t *testing.T) {
+	checks := flag.Lookup("rapid.checks")
+	if before := checks.Value.String(); before == checks.DefValue {
+		if err := checks.Value.Set("30"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = checks.Value.Set(before) })
+	}
 	s := open(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		exec(t, s, `TRUNCATE gen_durable, gen_durable_buckets, gen_durable_bucket_configs CASCADE`)

@@ -10,9 +10,9 @@ WITH freed AS MATERIALIZED (
      GROUP BY u.key, u.shard
 ), locked AS MATERIALIZED (
     SELECT b.key, b.shard, f.marks,
-           (SELECT floor(floor(c.capacity) / greatest(c.shards, 1))
+           (SELECT CASE WHEN b.shard < greatest(c.shards, 1) THEN floor(floor(c.capacity) / greatest(c.shards, 1))
                  + CASE WHEN b.shard < floor(c.capacity) - greatest(c.shards, 1) * floor(floor(c.capacity) / greatest(c.shards, 1))
-                        THEN 1 ELSE 0 END
+                        THEN 1 ELSE 0 END ELSE 0 END
               FROM public.gen_durable_bucket_configs c
              WHERE c.kind = 'conc' AND c.name = split_part(b.key, ':', 1)) AS share
       FROM freed f
