@@ -170,9 +170,9 @@ func validName(name string) error {
 func validShards(shards int, most float64, of string) error {
 	switch {
 	case shards < 0 || shards > MaxShards:
-		return fmt.Errorf("Shards is %d; it must be between 1 and %d (or 0: 1)", shards, MaxShards)
+		return fmt.Errorf("its Shards is %d; it must be between 1 and %d (or 0: 1)", shards, MaxShards)
 	case shards > 1 && float64(shards) > most:
-		return fmt.Errorf("Shards is %d, but %s is only %v: a shard that has nothing to give serves nobody", shards, of, most)
+		return fmt.Errorf("its Shards is %d, but %s is only %v: a shard that has nothing to give serves nobody", shards, of, most)
 	}
 	return nil
 }

@@ -61,6 +61,7 @@ func TestLimiter(t *testing.T) {
 		})
 		return limitertest.Backend{
 			Limiter: s.NewLimiter(),
+			Truth:   true,
 			Peer:    func(t *testing.T) limiter.Limiter { return process(t, s).NewLimiter() },
 			Claim:   func(t *testing.T, worker, gate string) (int64, int) { return claimGated(t, s, worker, gate) },
 			End:     func(t *testing.T, id int64) uint64 { return endGated(t, s, id) },
