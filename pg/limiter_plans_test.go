@@ -14,9 +14,10 @@ import (
 // limits, as the engine's connections and as others plan it.
 func TestPlansOfTheLimiter(t *testing.T) {
 	s, host := openWithHost(t, Options{})
-	fill(t, s)
-	exec(t, s, `INSERT INTO gen_durable_bucket_configs SELECT k, 'n' || i, CASE k WHEN 'rate' THEN 1 END, 100, 2 FROM generate_series(1, 2000) i, unnest('{rate,conc}'::text[]) k;
-		INSERT INTO gen_durable_buckets SELECT k, 'n' || i || ':' || p, shard, 50, 50, now() FROM generate_series(1, 200) i, generate_series(1, 100) p, unnest('{rate,conc}'::text[]) k, generate_series(0, 1) shard`)
+	exec(t, s, `
+		INSERT INTO gen_durable (fsm, step, status) SELECT 'm', 'a', CASE WHEN i % 100 = 0 THEN 'executing' ELSE 'done' END::durable_status FROM generate_series(1, 60000) i;
+		INSERT INTO gen_durable_bucket_configs SELECT k, 'n' || i, CASE k WHEN 'rate' THEN 1 END, 100, 2 FROM generate_series(1, 2000) i, unnest('{rate,conc}'::text[]) k;
+		INSERT INTO gen_durable_buckets SELECT k, 'n' || i || ':' || p, shard, 50, 50, now() FROM generate_series(1, 200) i, generate_series(1, 50) p, unnest('{rate,conc}'::text[]) k, generate_series(0, 1) shard`)
 	exec(t, s, `ANALYZE`)
 	const pkey, lease, buckets, configs = "gen_durable_pkey", "gen_durable_lease", "gen_durable_buckets_pkey", "gen_durable_bucket_configs_pkey"
 	statements := map[string][]string{
