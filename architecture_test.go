@@ -9,19 +9,21 @@ import (
 // The direction of imports, as ARCHITECTURE.md draws it: what each package may import of ours. A trailing
 // slash means everything below. A package that is not listed may import the public API only.
 var mayImport = map[string][]string{
-	"fsm":              {},
-	"pg":               {},
-	"messages":         {},
-	"actors":           {"pg", "fsm"},
-	"actors/scheduler": {"actors", "pg", "fsm", "actors/scheduler/"},
-	"actors/":          {"actors", "pg"},
-	"cluster":          {"actors", "messages", "pg"},
-	"":                 {"actors", "actors/", "pg", "fsm", "messages", "cluster"},
-	"internal/devpg/":  {"internal/devpg"},
-	"internal/devpg":   {},
+	"fsm":                 {},
+	"limiter":             {},
+	"limiter/limitertest": {"limiter"},
+	"pg":                  {"limiter"},
+	"messages":            {},
+	"actors":              {"pg", "fsm", "limiter"},
+	"actors/scheduler":    {"actors", "pg", "fsm", "limiter", "actors/scheduler/"},
+	"actors/":             {"actors", "pg", "limiter"},
+	"cluster":             {"actors", "messages", "pg"},
+	"":                    {"actors", "actors/", "pg", "fsm", "limiter", "messages", "cluster"},
+	"internal/devpg/":     {"internal/devpg"},
+	"internal/devpg":      {},
 }
 
-var publicAPI = []string{"", "fsm", "internal/devpg"}
+var publicAPI = []string{"", "fsm", "limiter", "internal/devpg"}
 
 // mayUseProtoactor lists the packages that know the actor library.
 var mayUseProtoactor = []string{"", "actors", "actors/", "cluster"}

@@ -29,6 +29,17 @@ ALTER TABLE public.signals SET (
     autovacuum_vacuum_cost_delay = 0
 );
 
+-- Of a gate's shard: what was committed when its holders were last counted (or the shard was made, full). Slots of
+-- rows that had ended by then were counted as free; a credit that comes later frees them no second time.
+ALTER TABLE public.gen_durable_buckets ADD COLUMN IF NOT EXISTS counted pg_snapshot;
+-- A few rows that are rewritten all the time.
+ALTER TABLE public.gen_durable_buckets SET (
+    fillfactor = 40,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
 CREATE TABLE IF NOT EXISTS public.gen_durable_dedup (
     target_id bigint NOT NULL REFERENCES public.gen_durable (id) ON DELETE CASCADE,
     dedup_key text NOT NULL,
@@ -68,6 +79,9 @@ COMMENT ON TABLE public.gen_durable_nodes IS '2';
 -- +goose StatementBegin
 DROP TABLE IF EXISTS public.gen_durable_nodes, public.gen_durable_flushers, public.gen_durable_requests,
     public.gen_durable_dedup;
+ALTER TABLE IF EXISTS public.gen_durable_buckets DROP COLUMN IF EXISTS counted;
+ALTER TABLE IF EXISTS public.gen_durable_buckets RESET (fillfactor, autovacuum_vacuum_scale_factor,
+    autovacuum_vacuum_threshold, autovacuum_vacuum_cost_delay);
 ALTER TABLE IF EXISTS public.signals RESET (autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold,
     autovacuum_vacuum_cost_delay);
 ALTER TABLE IF EXISTS public.gen_durable RESET (fillfactor, autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold,
