@@ -2,7 +2,8 @@
 
 # The newer Postgres that the pg and engine suites run on besides the one that is installed.
 NEWER_PG ?= 17
-CACHE    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gendurable
+# Root runs Postgres as another user, who cannot enter root's home.
+CACHE    ?= $(if $(filter 0,$(shell id -u)),/var/cache,$(or $(XDG_CACHE_HOME),$(HOME)/.cache))/gendurable
 DEVPG    := go run ./internal/devpg/cmd/devpg
 LINT     := go tool -modfile=tools/go.mod staticcheck
 # Tests that say nothing of a proxy (servers of their own, crashing actors), and one of a lock_timeout that sessions behind one
@@ -12,7 +13,7 @@ NO_PROXY := PostgresRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|Ba
 SUITES   := . ./pg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint race newer pgbouncer generate-check
+.PHONY: help demo test lint race newer pgbouncer
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
