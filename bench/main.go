@@ -43,7 +43,7 @@ type options struct {
 	workloads, peers, only, out, cpu string
 	rounds                           int
 	window, long                     time.Duration
-	smoke, profile, list             bool
+	smoke, profile, list, verbose    bool
 }
 
 func parse() (o options) {
@@ -57,6 +57,7 @@ func parse() (o options) {
 	flag.DurationVar(&o.long, "long", 10*time.Minute, "how long a trial of the workloads sustained is measured")
 	flag.BoolVar(&o.smoke, "smoke", false, "run every workload for a moment, and fail when one does not complete or is absurdly slow")
 	flag.BoolVar(&o.profile, "statements", false, "load pg_stat_statements and show where the server's time goes")
+	flag.BoolVar(&o.verbose, "v", false, "show what peers log as errors, too")
 	flag.BoolVar(&o.list, "list", false, "list workloads and contenders")
 	flag.Parse()
 	return o
@@ -103,11 +104,11 @@ func bench(ctx context.Context, log *slog.Logger) (err error) {
 
 func (o *options) plan(log *slog.Logger) (*plan, error) {
 	p := &plan{
-		rounds: o.rounds, window: o.window, long: o.long, smoke: o.smoke, profile: o.profile,
+		rounds: o.rounds, window: o.window, long: o.long, smoke: o.smoke, profile: o.profile, verbose: o.verbose,
 		progress: os.Stderr, log: log, only: words(o.only),
 	}
 	if o.smoke {
-		p.rounds, p.window, p.long = 1, 500*time.Millisecond, 3*time.Second
+		p.rounds, p.window, p.long = 1, 400*time.Millisecond, 2*time.Second
 	}
 	if o.peers != "" {
 		p.peers = words(o.peers)

@@ -26,6 +26,7 @@ type plan struct {
 	long     time.Duration // of the workloads sustained
 	smoke    bool
 	profile  bool
+	verbose  bool
 	progress io.Writer
 	log      *slog.Logger
 }
@@ -84,6 +85,9 @@ func (p *plan) trial(ctx context.Context, server *lab.Server, w workload.Workloa
 	t := &workload.Trial{
 		Contender: c, Server: server, Window: window, Smoke: p.smoke, Log: p.log, Recall: recall,
 	}
+	if c.Role == system.Peer && !p.verbose {
+		t.Log = slog.New(slog.DiscardHandler) // their shutdown logs errors that concern nobody
+	}
 	if p.profile {
 		t.Profile = p.statements
 	}
@@ -108,8 +112,8 @@ func (p *plan) contenders(w workload.Workload) (chosen []system.Contender) {
 		if len(p.only) > 0 {
 			wanted = slices.Contains(p.only, c.System) || slices.Contains(p.only, c.Name())
 		}
-		if p.smoke && c.Role == system.Peer && c.Config != "tuned" && c.Config != "direct" {
-			wanted = false
+		if p.smoke && c.Role == system.Peer && (w.Name != "jobs" || c.Config != "tuned") {
+			wanted = false // that they still work is shown by one workload
 		}
 		if wanted && w.Fits(c, c.New(system.Conf{Log: p.log})) && c.Does(w.Name) {
 			chosen = append(chosen, c)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -113,7 +114,13 @@ func (s *Server) Database(ctx context.Context) (*Database, error) {
 }
 
 // Attach is a database that another process has made.
-func Attach(url string) *Database { return &Database{URL: url} }
+func Attach(raw string) (*Database, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &Database{Name: strings.TrimPrefix(u.Path, "/"), URL: raw}, nil
+}
 
 // Settle prepares for the measured part: statistics of what was loaded, and a checkpoint.
 func (d *Database) Settle(ctx context.Context) error {

@@ -21,6 +21,9 @@ func (r *Report) WriteTable(w io.Writer, markdown bool) {
 	for _, name := range right {
 		columns = append(columns, table.ColumnConfig{Name: name, Align: text.AlignRight})
 	}
+	if !markdown {
+		columns = append(columns, table.ColumnConfig{Name: "more", WidthMax: 48, WidthMaxEnforcer: text.WrapSoft})
+	}
 	t.SetColumnConfigs(columns)
 	for _, b := range r.Blocks {
 		for i, row := range b.Rows {
@@ -36,6 +39,7 @@ func (r *Report) WriteTable(w io.Writer, markdown bool) {
 		fmt.Fprintln(w, t.RenderMarkdown())
 	} else {
 		t.SetStyle(table.StyleLight)
+		t.Style().Format.Header = text.FormatDefault
 		fmt.Fprintln(w, t.Render())
 	}
 	e := r.Environment

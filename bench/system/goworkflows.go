@@ -22,18 +22,17 @@ import (
 var goWorkflowsContenders = []Contender{
 	{
 		System: "go-workflows", Config: "default", Role: Peer, Note: "the default options",
-		Rates: Rates{Jobs: 200, Steps: 300, Signals: 400, Children: 300},
-		New:   func(c Conf) System { return &goWorkflows{conf: c, options: worker.DefaultOptions} },
+		Rates: Rates{Jobs: 200, Steps: 300, Signals: 400, Children: 300}, Drain: true,
+		New: func(c Conf) System { return &goWorkflows{conf: c, options: worker.DefaultOptions} },
 	},
 	{
-		System: "go-workflows", Config: "tuned", Role: Peer, Note: "16 pollers each, which poll every ms, one worker mode, 40 connections",
-		Rates: Rates{Jobs: 500, Steps: 700, Signals: 1_000, Children: 500},
+		System: "go-workflows", Config: "tuned", Role: Peer, Note: "4 pollers each, which poll every 5 ms, a large executor cache, 40 connections",
+		Rates: Rates{Jobs: 400, Steps: 600, Signals: 800, Children: 400}, Drain: true,
 		New: func(c Conf) System {
 			o := worker.DefaultOptions
-			o.WorkflowPollers, o.ActivityPollers = 16, 16
-			o.WorkflowPollingInterval, o.ActivityPollingInterval = time.Millisecond, time.Millisecond
+			o.WorkflowPollers, o.ActivityPollers = 4, 4
+			o.WorkflowPollingInterval, o.ActivityPollingInterval = 5*time.Millisecond, 5*time.Millisecond
 			o.WorkflowExecutorCacheSize = 10_000
-			o.SingleWorkerMode = true
 			return &goWorkflows{conf: c, options: o, conns: 40}
 		},
 	},

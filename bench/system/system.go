@@ -145,6 +145,9 @@ type Contender struct {
 	// Rates are rough speeds in units a second, by which workloads choose how much to load. Too high a number costs
 	// time to load, too low a one a shorter run.
 	Rates Rates
+	// Drain says that jobs advance side by side and end at about the same time, because they take several turns: their
+	// rate then shows only when the backlog is drained.
+	Drain bool
 	// Leave are workloads that this configuration is left out of although it could, because another one of the system
 	// is the same there.
 	Leave map[string]bool

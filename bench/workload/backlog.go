@@ -21,8 +21,10 @@ var backlogs = []Workload{
 	},
 }
 
-// runJobs loads more jobs than the system can do in the window and counts those that ended in it. The rate is taken
-// from the first completion on, so that starting up does not count.
+// patience is how long a run waits, beyond its window, for the first unit to end.
+const patience = 10 * time.Second
+
+// runJobs loads more jobs than the system can do in the window and counts those that ended in it.
 func runJobs(ctx context.Context, t *Trial) (Measure, error) {
 	return on(ctx, t, system.Conf{}, func(p *prepared) (m Measure, err error) {
 		n, err := t.load(ctx, t.sized(t.Contender.Rates.Jobs, 1.2, 200), p.system.(system.Jobs).LoadJobs)
@@ -32,20 +34,16 @@ func runJobs(ctx context.Context, t *Trial) (Measure, error) {
 		if err := p.db.Settle(ctx); err != nil {
 			return m, err
 		}
-		var until time.Time
+		var start, until time.Time
 		m.Cost, err = p.metered(ctx, func() error {
+			if start, err = p.db.Now(ctx); err != nil {
+				return err
+			}
 			if err := p.system.Start(ctx); err != nil {
 				return err
 			}
-			for end := time.Now().Add(t.Window); time.Now().Before(end) && p.system.Progress() < int64(n); {
-				if err := pause(ctx, 5*time.Millisecond); err != nil {
-					return err
-				}
-			}
-			if p.system.Progress() >= int64(n) {
-				if err := p.waitFor(ctx, n, 10*time.Second); err != nil {
-					return err
-				}
+			if err := p.work(ctx, n); err != nil {
+				return err
 			}
 			until, err = p.db.Now(ctx)
 			return err
@@ -57,11 +55,7 @@ func runJobs(ctx context.Context, t *Trial) (Measure, error) {
 		if err != nil {
 			return m, err
 		}
-		end := until
-		if s.total >= n {
-			end = s.last
-		}
-		m.Figure = float64(s.after) / end.Sub(s.first).Seconds()
+		m.Figure = s.rate(start, until, n)
 		t.learn(m.Figure, t.Contender.Rates.Jobs)
 		if m.Units, err = p.ended(ctx); err != nil { // with those that ended during the stop: the meters ran
 			return m, err
@@ -69,6 +63,33 @@ func runJobs(ctx context.Context, t *Trial) (Measure, error) {
 		m.Throughput, err = p.throughput(ctx, s.first, t.Window/20, 1)
 		return m, err
 	})
+}
+
+// work returns when the window is over and something has ended, or when all n units have.
+func (p *prepared) work(ctx context.Context, n int) error {
+	if p.trial.Contender.Drain {
+		return p.waitFor(ctx, n, 12*p.trial.Window+30*time.Second)
+	}
+	begin := time.Now()
+	for p.system.Progress() < int64(n) {
+		since := time.Since(begin)
+		if since > p.trial.Window && (p.system.Progress() > 0 || since > p.trial.Window+patience) {
+			return nil
+		}
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return p.waitFor(ctx, n, patience)
+}
+
+// rate is how many units ended a second. If the backlog lasted, it is taken from the first completion to the end of
+// the window, so that starting up does not count; if it did not, from the start to the last completion.
+func (s span) rate(start, until time.Time, backlog int) float64 {
+	if s.total >= backlog || s.after == 0 {
+		return float64(s.total) / s.last.Sub(start).Seconds()
+	}
+	return float64(s.after) / until.Sub(s.first).Seconds()
 }
 
 // runSteps runs a number of chains to their end: as they progress side by side, they end at about the same time, and

@@ -36,12 +36,15 @@ func Child(ctx context.Context, arg string, log *slog.Logger) error {
 	if err := json.Unmarshal([]byte(arg), &task); err != nil {
 		return err
 	}
+	db, err := lab.Attach(task.URL)
+	if err != nil {
+		return err
+	}
 	for _, c := range system.All() {
 		if c.Name() != task.Contender {
 			continue
 		}
-		s := c.New(system.Conf{DB: lab.Attach(task.URL), Slots: task.Slots, Node: task.Node, Log: log})
-		var err error
+		s := c.New(system.Conf{DB: db, Slots: task.Slots, Node: task.Node, Log: log})
 		switch task.Kind {
 		case "node":
 			err = node(ctx, s)

@@ -32,8 +32,11 @@ func runNodes(ctx context.Context, t *Trial, n int) (Measure, error) {
 		if err := p.db.Settle(ctx); err != nil {
 			return m, err
 		}
-		var until time.Time
+		var start, until time.Time
 		m.Cost, err = p.metered(ctx, func() error {
+			if start, err = p.db.Now(ctx); err != nil {
+				return err
+			}
 			until, err = p.runProcesses(ctx, n, backlog)
 			return err
 		})
@@ -44,11 +47,7 @@ func runNodes(ctx context.Context, t *Trial, n int) (Measure, error) {
 		if err != nil {
 			return m, err
 		}
-		end := until
-		if s.total >= backlog {
-			end = s.last
-		}
-		m.Figure = float64(s.after) / end.Sub(s.first).Seconds()
+		m.Figure = s.rate(start, until, backlog)
 		if m.Units, err = p.ended(ctx); err != nil {
 			return m, err
 		}

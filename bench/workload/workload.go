@@ -220,8 +220,8 @@ type span struct {
 func (p *prepared) span(ctx context.Context, until time.Time) (s span, err error) {
 	var first, last *time.Time
 	err = p.db.Pool.QueryRow(ctx, `
-		WITH e AS MATERIALIZED (`+p.system.Ended()+`), f AS (SELECT min(at) AS at FROM e)
-		SELECT min(e.at), max(e.at), count(*), count(*) FILTER (WHERE e.at > f.at) FROM e, f WHERE e.at <= $1`, until).
+		WITH e AS MATERIALIZED (`+p.system.Ended()+`)
+		SELECT min(e.at), max(e.at), count(*), count(*) FILTER (WHERE e.at > (SELECT min(at) FROM e)) FROM e WHERE e.at <= $1`, until).
 		Scan(&first, &last, &s.total, &s.after)
 	if err == nil && s.total == 0 {
 		err = fmt.Errorf("nothing ended")
