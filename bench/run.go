@@ -40,7 +40,7 @@ func (p *plan) run(ctx context.Context, server *lab.Server) (*report.Report, err
 	}
 	r := &report.Report{Environment: env, Rounds: p.rounds, WindowS: p.window.Seconds(), Smoke: p.smoke}
 	for _, w := range p.workloads {
-		block := &report.Block{Workload: w.Name, Title: w.Title, Unit: w.Unit, Per: w.Per, Lower: w.Lower}
+		block := &report.Block{Workload: w.Name, Title: w.Title, Unit: w.Unit, Per: w.Per, Lower: w.Lower, Ratio: w.Ratio}
 		r.Blocks = append(r.Blocks, block)
 		contenders := p.contenders(w)
 		for _, c := range contenders {

@@ -25,6 +25,7 @@ type Block struct {
 	Unit     string `json:"unit"`
 	Per      string `json:"per"`
 	Lower    bool   `json:"lower_is_better,omitempty"`
+	Ratio    bool   `json:"figure_is_a_ratio,omitempty"`
 	Rows     []*Row `json:"contenders"`
 }
 
@@ -57,7 +58,7 @@ func (b *Block) Summarize() {
 	var floor float64
 	for _, r := range b.Rows {
 		r.Summary = summarize(r.Trials)
-		if r.Role == "floor" {
+		if r.Role == "floor" && !b.Ratio {
 			floor = r.Summary.Median
 		}
 	}
@@ -125,7 +126,7 @@ func (r *Report) Absurd() (problems []string) {
 			switch {
 			case row.Failed != "":
 				problems = append(problems, b.Workload+": "+row.Contender+": "+row.Failed)
-			case len(row.Trials) == 0 || s.Median <= 0:
+			case len(row.Trials) == 0 || s.Median <= 0 && s.More[workload.Mean] <= 0:
 				problems = append(problems, b.Workload+": "+row.Contender+": no figure")
 			case row.Role == "gendurable" && s.ToFloor > 0 && s.ToFloor < leastToFloor:
 				problems = append(problems, b.Workload+": "+row.Contender+": less than a fiftieth of the floor")

@@ -10,6 +10,9 @@ import (
 	"github.com/gendurable/gendurable/bench/system"
 )
 
+// Mean names the mean throughput among the further figures of the workloads sustained.
+const Mean = "mean jobs/s"
+
 const (
 	// sustainedShare is the load, of the floor's own peak with inserts and deletes included.
 	sustainedShare  = 0.7
@@ -23,13 +26,13 @@ const (
 
 var sustained = []Workload{
 	{
-		Name: "sustained", Group: "sustained", OnlyByName: true, Unit: "last ÷ second tenth", Per: "job",
+		Name: "sustained", Group: "sustained", OnlyByName: true, Ratio: true, Unit: "last ÷ second tenth", Per: "job",
 		Title: "Insert, run and delete at 70 % of the floor's peak: throughput of the last tenth of the time by that of the second",
 		Fits:  fitsSustained,
 		Run:   func(ctx context.Context, t *Trial) (Measure, error) { return runSustained(ctx, t, false) },
 	},
 	{
-		Name: "sustained-open", Group: "sustained", OnlyByName: true, Unit: "last ÷ second tenth", Per: "job",
+		Name: "sustained-open", Group: "sustained", OnlyByName: true, Ratio: true, Unit: "last ÷ second tenth", Per: "job",
 		Title: "The same with a transaction left open throughout",
 		Fits:  fitsSustained,
 		Run:   func(ctx context.Context, t *Trial) (Measure, error) { return runSustained(ctx, t, true) },
@@ -71,7 +74,7 @@ func runSustained(ctx context.Context, t *Trial, open bool) (Measure, error) {
 		}
 		m.judge(samples)
 		if t.Contender.Role == system.Floor {
-			t.Recall["peak"] = m.More["mean jobs/s"]
+			t.Recall["peak"] = m.More[Mean]
 		}
 		return m, nil
 	})
@@ -198,7 +201,7 @@ func (m *Measure) judge(samples []sample) {
 	}
 	m.Figure = ratio(last.rate, second.rate)
 	m.More = map[string]float64{
-		"mean jobs/s": mean, "p99 ms, second tenth": second.p99, "p99 ms, last tenth": last.p99,
+		Mean: mean, "p99 ms, second tenth": second.p99, "p99 ms, last tenth": last.p99,
 		"table, last ÷ second": ratio(last.table, second.table), "indexes, last ÷ second": ratio(last.indexes, second.indexes),
 	}
 }

@@ -25,6 +25,8 @@ type Workload struct {
 	Unit, Per string
 	// Lower says that a lower figure is better.
 	Lower bool
+	// Ratio says that the figure compares a contender with itself, and not with the floor.
+	Ratio bool
 	// OnlyByName workloads take long and are left out of the whole; they run once and without peers.
 	OnlyByName bool
 	// Fits says whether a contender can do it, and should.
