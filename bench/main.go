@@ -96,6 +96,9 @@ func bench(ctx context.Context, log *slog.Logger) (err error) {
 	if err := write(r, o.out); err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		return errors.New("interrupted: what was written is incomplete")
+	}
 	if problems := r.Absurd(); o.smoke && len(problems) > 0 {
 		return errors.New("the smoke run found:\n  " + strings.Join(problems, "\n  "))
 	}

@@ -32,7 +32,7 @@ type plan struct {
 }
 
 // run does the trials: the rounds of a workload are interleaved, so that what disturbs the machine for a while does
-// not fall on one contender alone.
+// not fall on one contender alone. When ctx ends, the report has what was measured until then.
 func (p *plan) run(ctx context.Context, server *lab.Server) (*report.Report, error) {
 	env, err := server.Environment(ctx)
 	if err != nil {
@@ -53,8 +53,9 @@ func (p *plan) run(ctx context.Context, server *lab.Server) (*report.Report, err
 		}
 		for round := range rounds {
 			for _, i := range order(len(contenders), round) {
-				if err := ctx.Err(); err != nil {
-					return r, err
+				if ctx.Err() != nil {
+					block.Summarize()
+					return r, nil
 				}
 				p.trial(ctx, server, w, contenders[i], block.Rows[i], recall)
 			}
@@ -94,6 +95,9 @@ func (p *plan) trial(ctx context.Context, server *lab.Server, w workload.Workloa
 	start := time.Now()
 	m, err := w.Run(ctx, t)
 	took := time.Since(start).Seconds()
+	if ctx.Err() != nil {
+		return
+	}
 	if err != nil {
 		if row.Failed == "" {
 			row.Failed = firstLine(err.Error())
