@@ -33,11 +33,8 @@ func runLatency(ctx context.Context, t *Trial, beside bool) (Measure, error) {
 		if err := s.Start(ctx); err != nil {
 			return m, err
 		}
-		warm := 30
-		if t.Smoke {
-			warm = 2
-		}
-		for range warm {
+		warm := 0
+		for end := time.Now().Add(t.Window / 2); warm < 30 && (warm < 2 || time.Now().Before(end)); warm++ {
 			if err := once(ctx, s); err != nil {
 				return m, err
 			}
