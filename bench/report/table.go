@@ -51,7 +51,11 @@ func (r *Report) WriteTable(w io.Writer, markdown bool) {
 func tableRow(name string, b *Block, row *Row) table.Row {
 	s := row.Summary
 	if len(row.Trials) == 0 {
-		return table.Row{name, row.Contender, b.Unit, "failed", "", "", "", "", "", "", row.Failed}
+		how := "failed"
+		if row.Failed == "" {
+			how = "not run"
+		}
+		return table.Row{name, row.Contender, b.Unit, how, "", "", "", "", "", "", row.Failed}
 	}
 	var more []string
 	for _, k := range slices.Sorted(maps.Keys(s.More)) {
