@@ -13,7 +13,7 @@ NO_PROXY := PostgresRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|Ba
 SUITES   := . ./pg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint race newer pgbouncer
+.PHONY: help demo test lint race newer pgbouncer bench bench-smoke bench-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,18 @@ demo: ## watch an order pipeline survive two kill -9, and check its ledger
 	@go run ./examples/demo
 
 test: lint race newer pgbouncer ## everything that makes a checkout trustworthy
+
+# WORKLOAD, PEERS: names by comma; empty = all. ROUNDS, OUT, and further flags in BENCH, such as BENCH=-list.
+BENCH_ARGS = $(if $(WORKLOAD),-workload $(WORKLOAD)) $(if $(PEERS),-peers $(PEERS)) $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(OUT),-out $(abspath $(OUT))) $(BENCH)
+
+bench: ## measure beside the floor and the peers (make bench WORKLOAD=jobs PEERS=river); see PERFORMANCE.md
+	cd bench && go run . $(BENCH_ARGS)
+
+bench-smoke: ## every workload for a moment: all must complete, and none be absurdly slow
+	cd bench && go run . -smoke $(BENCH_ARGS)
+
+bench-test: ## the benchmark's own module: vet, tidy, tests
+	cd bench && go mod tidy -diff && go vet ./... && go test ./...
 
 lint: ## gofmt, go vet, staticcheck, tidy modules
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
