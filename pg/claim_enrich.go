@@ -15,7 +15,8 @@ const HandedOver = 1000
 // Enrich loads the inboxes and the children of rows that continue, as Claim does for those it claims: of each row ID,
 // Awaits, HasInbox and HasChildren are read, and what hangs on the last two is filled in. At most one round trip.
 func (s *Store) Enrich(ctx context.Context, rows []Claimed) error {
-	if err := s.enrich(ctx, rows); err != nil {
+	err := within(ctx, 0, func(ctx context.Context) error { return s.enrich(ctx, rows) })
+	if err != nil {
 		return fmt.Errorf("pg: load the inboxes and children of rows that continue: %w", err)
 	}
 	return nil
