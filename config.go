@@ -26,6 +26,7 @@ const (
 	DefaultPollBusy      = time.Second
 	DefaultPollIdle      = 5 * time.Second
 	DefaultAwaitProbe    = 25 * time.Millisecond
+	DefaultInlineLimit   = 100
 	DefaultMaxBatch      = 500
 	DefaultMaxBatchBytes = 16 << 20
 	DefaultMaxPayload    = 1 << 20
@@ -73,6 +74,9 @@ type Config struct {
 	// PollBusy and PollIdle bound the adaptive poll of a queue, which is the floor under all announcements of work:
 	// from 1 s on a busy queue to 5 s on an idle one.
 	PollBusy, PollIdle time.Duration
+	// InlineLimit is how many steps of an inline chain (see fsm.Inline) run in a row before the instance goes back to
+	// its queue, so that more urgent work can cut in. Default 100; 1 runs no step inline.
+	InlineLimit int
 	// AwaitProbe is how often the waiters of Await that no local commit answered look into the database, all of
 	// them with one statement. Default 25 ms.
 	AwaitProbe time.Duration
@@ -155,6 +159,7 @@ func (c Config) withDefaults() Config {
 	orDuration(&c.PollIdle, max(DefaultPollIdle, c.PollBusy))
 	orDuration(&c.AwaitProbe, DefaultAwaitProbe)
 	orInt(&c.SweepBatch, DefaultSweepBatch)
+	orInt(&c.InlineLimit, DefaultInlineLimit)
 	orInt(&c.MaxPayload, DefaultMaxPayload)
 	if c.Pokes == "" {
 		c.Pokes = PokeLocal

@@ -30,7 +30,7 @@ func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 		Flushers: []gendurable.Flusher{{Queues: []string{"other"}, Linger: -1}},
 		Lease:    10 * time.Second, Heartbeat: 9 * time.Second,
 		DrainTimeout: -1, PollBusy: time.Minute, PollIdle: time.Second,
-		Connections: 2, MaxPayload: -1, SweepBatch: -1, Pokes: "pigeon",
+		Connections: 2, MaxPayload: -1, SweepBatch: -1, InlineLimit: -1, Pokes: "pigeon",
 	})
 	if !errors.Is(err, gendurable.ErrInvalid) {
 		t.Fatalf("Start: %v, want ErrInvalid", err)
@@ -38,7 +38,7 @@ func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	for _, want := range []string{
 		`Name "a:b"`, `NodeName "x@y"`, "declared twice", "Machines[2] is nil", "no-steps", "nowhere", `"twice"`, "stripe",
 		`"q@"`, "Concurrency -1", "none serves the queue", "Linger", "three heartbeats", "DrainTimeout", "PollBusy",
-		"Connections 2", "MaxPayload", "SweepBatch", "pigeon",
+		"Connections 2", "MaxPayload", "SweepBatch", "InlineLimit", "pigeon",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not mention %s:\n%v", want, err)

@@ -56,11 +56,11 @@ func TestAWorkerFindsAtOnceWhatAnotherProcessInserts(t *testing.T) {
 	worker(t, pool, 0, envDeaf+"=1")
 	client := announcing(t, pool, gendurable.ClientConfig{})
 	for i := range 5 { // the first may have been there when the worker began to listen
-		if s := settles(t, client, chain(pool, "").New(number{i})); !s.Done() {
+		if s := settles(t, client, chain(pool, "", "requeued").New(number{i})); !s.Done() {
 			t.Fatalf("%+v", s)
 		}
 	}
-	ids, err := client.InsertMany(t.Context(), []fsm.Instance{chain(pool, "").New(number{6}), chain(pool, "").New(number{7})})
+	ids, err := client.InsertMany(t.Context(), []fsm.Instance{chain(pool, "", "requeued").New(number{6}), chain(pool, "", "requeued").New(number{7})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -272,7 +272,7 @@ func TestAReplacedEngineGivesBackWhatItClaimedSince(t *testing.T) {
 	g := newGate()
 	slow := g.machine("slow")
 	engine := start(t, pool, gendurable.Config{
-		NodeName: "n", Machines: []fsm.Definition{slow}, Lease: time.Hour, Heartbeat: 3 * time.Second, Logger: quietly(),
+		NodeName: "n", Machines: []fsm.Definition{slow}, Lease: time.Hour, Heartbeat: 15 * time.Second, Logger: quietly(),
 	})
 	store, err := pg.Open(t.Context(), pool, pg.Options{})
 	if err != nil {

@@ -30,8 +30,11 @@ const (
 const ledgerSchema = `CREATE TABLE ledger (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	instance bigint NOT NULL, step text NOT NULL, event text NOT NULL, worker text NOT NULL)`
 
+// chains are the machines of these tests, by how their steps follow each other: claimed anew, or in one task.
+var chains = map[string][]fsm.Option{"requeued": nil, "inline": {fsm.Inline()}}
+
 // chain is a machine of three steps, each of which writes to a ledger when it starts and when it has finished.
-func chain(pool *pgxpool.Pool, worker string) *fsm.Machine[number] {
+func chain(pool *pgxpool.Pool, worker, name string) *fsm.Machine[number] {
 	step := func(next string) fsm.StepFunc[number] {
 		return func(ctx context.Context, c *fsm.Call[number]) (fsm.Outcome, error) {
 			// The ledger must know of every run, whatever happens to the step's context.
@@ -53,7 +56,7 @@ func chain(pool *pgxpool.Pool, worker string) *fsm.Machine[number] {
 			return fsm.Next(next), nil
 		}
 	}
-	return fsm.New[number]("chain").Step("a", step("b")).Step("b", step("c")).Step("c", step(""))
+	return fsm.New[number](name, chains[name]...).Step("a", step("b")).Step("b", step("c")).Step("c", step(""))
 }
 
 // runWorker is the worker process: it runs chains until SIGTERM, or until its parent is gone.
@@ -77,9 +80,13 @@ func work(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
+	var machines []fsm.Definition
+	for name := range chains {
+		machines = append(machines, chain(pool, os.Getenv(envWorker), name))
+	}
 	cfg := gendurable.Config{
 		NodeName: "the-node",
-		Machines: []fsm.Definition{chain(pool, os.Getenv(envWorker))},
+		Machines: machines,
 		Queues:   map[string]gendurable.Queue{"default": {Concurrency: 20}},
 		// So long that nothing in these tests can be due to a lease that ran out.
 		Lease: time.Hour, Heartbeat: time.Second,
@@ -127,7 +134,7 @@ func worker(t *testing.T, pool *pgxpool.Pool, number int, env ...string) *exec.C
 	return cmd
 }
 
-func insertChains(t *testing.T, pool *pgxpool.Pool, n int) {
+func insertChains(t *testing.T, pool *pgxpool.Pool, name string, n int) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), ledgerSchema); err != nil {
 		t.Fatal(err)
@@ -136,7 +143,7 @@ func insertChains(t *testing.T, pool *pgxpool.Pool, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := chain(pool, "")
+	m := chain(pool, "", name)
 	insts := make([]fsm.Instance, n)
 	for i := range insts {
 		insts[i] = m.New(number{i})
@@ -168,9 +175,18 @@ func checkLedger(t *testing.T, pool *pgxpool.Pool, instances, allowed int) {
 
 func TestKill9AndRestartGoesOn(t *testing.T) {
 	t.Parallel()
+	for name := range chains {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			killAndRestart(t, name)
+		})
+	}
+}
+
+func killAndRestart(t *testing.T, name string) {
 	pool := database(t)
 	const instances = 400
-	insertChains(t, pool, instances)
+	insertChains(t, pool, name, instances)
 	kills := []int{300, 700}
 	for i, after := range kills {
 		w := worker(t, pool, i)
@@ -189,9 +205,18 @@ func TestKill9AndRestartGoesOn(t *testing.T) {
 
 func TestSIGTERMLosesAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
+	for name := range chains {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			terminateAndRestart(t, name)
+		})
+	}
+}
+
+func terminateAndRestart(t *testing.T, name string) {
 	pool := database(t)
 	const instances = 300
-	insertChains(t, pool, instances)
+	insertChains(t, pool, name, instances)
 	for i := range 2 {
 		w := worker(t, pool, i)
 		eventually(t, "some steps", func() bool { return count(t, pool, sqlFinished) >= 200*(i+1) })

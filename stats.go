@@ -63,8 +63,12 @@ type QueueStats struct {
 	// Claims are claim statements that succeeded, EmptyClaims those among them without a row, ClaimedRows their
 	// rows, LargestClaim the most rows in one; ClaimErrors are those that failed.
 	Claims, EmptyClaims, ClaimedRows, LargestClaim, ClaimErrors int64
-	// Ended are steps that ended, in whatever way: the sum of Committed, Stale, Vanished, Abandoned and GivenBack.
+	// Ended are runs that ended, in whatever way (a step, or an inline chain of steps): the sum of Committed, Stale, Vanished, Abandoned and GivenBack.
 	Ended, Committed, Stale, Vanished, Abandoned, GivenBack int64
+	// Continued are steps that were committed and went on to the next one in the same task, without a claim. Yielded are
+	// chains of such steps that went back to their queue although they asked to go on: after InlineLimit steps, or
+	// because the step was cancelled or the queue drained.
+	Continued, Yielded int64
 	// NotRun are rows that were failed instead of run: cancelled, too many crashes, too many attempts.
 	NotRun int64
 	// Lost are rows that a heartbeat found lost.

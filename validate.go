@@ -71,6 +71,9 @@ func (c Config) validate(pool *pgxpool.Pool) error {
 	if c.SweepBatch < 0 {
 		p.addf("SweepBatch %d: must be positive", c.SweepBatch)
 	}
+	if c.InlineLimit < 0 {
+		p.addf("InlineLimit %d: must be positive; 1 runs no step inline", c.InlineLimit)
+	}
 	p.maxPayload(c.MaxPayload)
 	if c.Pokes != PokeLocal && c.Pokes != PokePostgres && c.Pokes != PokeNone {
 		p.addf("Pokes %q: must be %q, %q or %q", c.Pokes, PokeLocal, PokePostgres, PokeNone)
@@ -170,11 +173,11 @@ func (c Config) flusherOf(queue string) int {
 	})
 }
 
-// connections is how many connections the engine can use at once: one a queue for claims and beats, two a
-// flusher (its batch and its slow lane), two each for reaper and gc (their two sweeps), one each for await and node, and one
+// connections is how many connections the engine can use at once: one a queue for claims and beats, three a
+// flusher (its batch, its slow lane, and what the next steps of inline chains see), two each for reaper and gc (their two sweeps), one each for await and node, and one
 // to announce.
 func (c Config) connections() int {
-	n := len(c.Queues) + 2*len(c.Flushers) + 6
+	n := len(c.Queues) + 3*len(c.Flushers) + 6
 	if c.Pokes == PokePostgres {
 		n++
 	}

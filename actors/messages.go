@@ -40,6 +40,8 @@ type Commit struct {
 // Committed answers a Commit.
 type Committed struct {
 	Verdict pg.Verdict
+	// Next has what the next step of a continued row sees of its inbox and children; nil = nothing.
+	Next *pg.Claimed
 	// Err is nil when Verdict holds; *RefusedError; ErrRestarting; ErrStopped.
 	Err error
 }

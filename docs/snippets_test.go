@@ -230,7 +230,36 @@ var CheckoutV2 = fsm.New[Order]("checkout", fsm.Version(2)).
 		return fsm.Done(nil), nil
 	})
 
-// The machines above, so that none of them counts as unused.
-var _ = []fsm.Definition{approvalMachine, pollMachine, parentMachine}
+// inline.md
 
-var _ = []any{approve, occupant, keepOccupied, repeatable, inBulk, queues, later, oneAtATime, printSQL, otherSchema, watch, start}
+var Pipeline = fsm.New[Image]("pipeline", fsm.Inline()).
+	Step("fetch", func(ctx context.Context, c *fsm.Call[Image]) (fsm.Outcome, error) {
+		return fsm.Next("resize"), nil
+	}).
+	Step("resize", func(ctx context.Context, c *fsm.Call[Image]) (fsm.Outcome, error) {
+		return fsm.Next("publish"), nil
+	}).
+	Step("publish", func(ctx context.Context, c *fsm.Call[Image]) (fsm.Outcome, error) {
+		return fsm.Done(nil), nil
+	})
+
+var oneInline = fsm.New[Image]("one-inline").
+	Step("prepare", func(ctx context.Context, c *fsm.Call[Image]) (fsm.Outcome, error) {
+		return fsm.Next("send").Inline(), nil
+	}).
+	Step("send", func(ctx context.Context, c *fsm.Call[Image]) (fsm.Outcome, error) {
+		return fsm.Done(nil), nil
+	})
+
+func longChains() gendurable.Config {
+	cfg := gendurable.Config{
+		Machines:    []fsm.Definition{Pipeline},
+		InlineLimit: 20,
+	}
+	return cfg
+}
+
+// The machines above, so that none of them counts as unused.
+var _ = []fsm.Definition{approvalMachine, pollMachine, parentMachine, oneInline}
+
+var _ = []any{approve, occupant, keepOccupied, repeatable, inBulk, queues, later, oneAtATime, printSQL, otherSchema, watch, start, longChains}

@@ -12,7 +12,7 @@
 // The state type encodes as a JSON object: a struct, a map, or a pointer to one. A step is a function that looks at
 // its [Call], changes the state in place, and returns an [Outcome]:
 //
-//   - [Next] goes to another step, now or after a durable sleep.
+//   - [Next] goes to another step, now or after a durable sleep; with [Inline] in the same task.
 //   - [Retry] runs the same step again later.
 //   - [Await] parks the instance until a signal arrives or a timeout passes.
 //   - [ScheduleChildren] inserts other instances and parks until all of them have ended.

@@ -90,6 +90,7 @@ type definition struct {
 	draft       // the defaults of an insert, and the problems found so far
 	job         bool
 	handled     bool
+	inline      bool
 	timeout     time.Duration
 	maxCrashes  int
 	maxAttempts int
@@ -147,7 +148,7 @@ func (d *definition) finish(open func(*Spec, *Input) (view, error),
 ) *Spec {
 	s := &Spec{
 		Name: d.Machine, Version: d.Insertion.Version, Initial: d.Insertion.Step, Queue: d.Queue, Job: d.job,
-		MaxAttempts: d.maxAttempts, MaxCrashes: d.maxCrashes,
+		MaxAttempts: d.maxAttempts, MaxCrashes: d.maxCrashes, inline: d.inline,
 		RateLimits: slices.Clone(d.limits), Problems: slices.Clone(d.errs),
 		steps: make(map[string]*stepSpec, len(d.steps)), defaults: d.Insertion, limit: d.limit,
 		open: open, handle: handle,

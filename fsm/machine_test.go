@@ -48,6 +48,26 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+func TestInline(t *testing.T) {
+	for name, test := range map[string]struct {
+		out  NextOutcome
+		opts []Option
+		want bool
+	}{
+		"neither":              {Next("a"), nil, false},
+		"the machine":          {Next("a"), []Option{Inline()}, true},
+		"the transition":       {Next("a").Inline(), nil, true},
+		"delayed all the same": {Next("a").After(time.Second), []Option{Inline()}, false},
+		"with another key":     {Next("a").ConcurrencyKey("k"), []Option{Inline()}, true}, // the engine knows the keys
+	} {
+		m := New[order]("m", test.opts...).Step("a", func(context.Context, *Call[order]) (Outcome, error) { return test.out, nil })
+		res := Run(t.Context(), m.Spec(), &Input{Step: "a", State: []byte(`{}`)})
+		if res.Ending != Finished || res.Err != nil || res.Encoded.Inline != test.want {
+			t.Errorf("%s: %+v, %v", name, res.Encoded, res.Err)
+		}
+	}
+}
+
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	one := func(opts ...Option) Definition { return New[order]("m", opts...).Step("a", stub[order]) }
@@ -80,6 +100,7 @@ func TestProblems(t *testing.T) {
 		"crashes":          {one(MaxCrashes(-1)), "MaxCrashes must be between"},
 		"initial":          {one(Initial("b")), `Initial must be one of the steps ["a"], is "b"`},
 		"attempts":         {one(MaxAttempts(3)), "only to a job"},
+		"inline job":       {job(Inline()), "only to a machine"},
 		"backoff":          {one(Backoff(DefaultBackoff)), "only to a job"},
 		"nil step option":  {step(nil), "option of step a must not be nil"},
 		"own timeout":      {step(Timeout(-1)), "Timeout must not be negative"},

@@ -101,6 +101,14 @@ func Initial(step string) Option {
 	})
 }
 
+// Inline asks that every Next of the machine runs its step in the same task, as NextOutcome.Inline does for one.
+func Inline() Option {
+	return option(func(d *definition) {
+		d.inline = true
+		d.onlyFor("Inline", false)
+	})
+}
+
 // StepTimeout bounds each run of each step, or of a job's function: its context then ends with ErrStepTimeout, and
 // that error goes to the error handler, which gets the same time anew (a job is retried). A step that ignores its context is given up after a
 // grace, 30 s unless the engine is configured otherwise. 0 (the default) = none.

@@ -47,11 +47,22 @@ type NextOutcome struct {
 	limit  *rateLimit
 	key    KeyChange
 	newKey string
+	inline bool
 }
 
 // After makes the next step wait for d after the commit: a durable sleep, of any length.
 func (o NextOutcome) After(d time.Duration) NextOutcome {
 	o.delay = d
+	return o
+}
+
+// Inline asks that the next step runs in the same task, right after the commit of this one, instead of being claimed
+// anew: the instance stays claimed, and keeps its slot and its concurrency key. Nothing else changes: this step is
+// durable before the next one begins. After a number of steps (see the engine's Config.InlineLimit) the instance goes
+// back to its queue, so that more urgent work can cut in. A Next with a delay, another concurrency key or a rate limit
+// is not run in the same task, whether it asks for it or not.
+func (o NextOutcome) Inline() NextOutcome {
+	o.inline = true
 	return o
 }
 
@@ -84,6 +95,7 @@ func (o NextOutcome) encode(e *Encoded, c *checker) (err error) {
 		return err
 	}
 	e.Delay = microseconds(o.delay)
+	e.Inline = (o.inline || c.spec.inline) && e.Delay == 0
 	if o.key == SetKey {
 		if err := CheckPartitioned("concurrency key of Next", o.newKey); err != nil {
 			return err

@@ -54,6 +54,8 @@ func TestOutcomesAreEncoded(t *testing.T) {
 		"next":           {Next("b"), Encoded{Kind: KindNext, Step: "b", State: state}},
 		"next to itself": {Next("a"), Encoded{Kind: KindNext, Step: "a", State: state}},
 		"delayed":        {Next("b").After(time.Hour), Encoded{Kind: KindNext, Step: "b", State: state, Delay: time.Hour}},
+		"inline":         {Next("b").Inline(), Encoded{Kind: KindNext, Step: "b", State: state, Inline: true}},
+		"inline delayed": {Next("b").Inline().After(1), Encoded{Kind: KindNext, Step: "b", State: state, Delay: time.Microsecond}},
 		"tiny delay":     {Next("b").After(1), Encoded{Kind: KindNext, Step: "b", State: state, Delay: time.Microsecond}},
 		"longest delay": {
 			Next("b").After(math.MaxInt64),

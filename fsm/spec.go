@@ -38,6 +38,7 @@ type Spec struct {
 	steps    map[string]*stepSpec
 	defaults Insertion // what an insert without options gets; its state is unset
 	limit    *rateLimit
+	inline   bool // every Next asks to go on in the same task
 	// open decodes the state of an input for a step; the engine's side of a call.
 	open func(*Spec, *Input) (view, error)
 	// handle is the error handler.
@@ -198,6 +199,9 @@ type Encoded struct {
 	State []byte
 	// Delay is how long after the commit the instance becomes eligible (KindNext, KindRetry).
 	Delay time.Duration
+	// Inline asks the engine to run the next step in the same task once this one is committed (KindNext). Whether it
+	// does is the engine's choice; it changes nothing but the speed. Invariant: never with a Delay.
+	Inline bool
 	// Uncounted keeps attempt as it is (KindRetry of a snoozed job).
 	Uncounted bool
 	Result    json.RawMessage // KindDone

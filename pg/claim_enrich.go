@@ -3,6 +3,7 @@ package pg
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,16 @@ import (
 
 // HandedOver is how many signals, and how many children, a claim hands to a step at most; the rest comes in pages.
 const HandedOver = 1000
+
+// Enrich loads the inboxes and the children of rows that continue, as Claim does for those it claims: of each row ID,
+// Awaits, HasInbox and HasChildren are read, and what hangs on the last two is filled in. At most one round trip.
+func (s *Store) Enrich(ctx context.Context, rows []Claimed) error {
+	err := within(ctx, 0, func(ctx context.Context) error { return s.enrich(ctx, rows) })
+	if err != nil {
+		return fmt.Errorf("pg: load the inboxes and children of rows that continue: %w", err)
+	}
+	return nil
+}
 
 // enrich loads the inboxes and the children of those claimed rows that can have any, in one round trip.
 func (s *Store) enrich(ctx context.Context, claimed []Claimed) error {

@@ -264,18 +264,22 @@ func (c *Committer) assume(ctx context.Context, f *flush) error {
 
 // lookBack finds the queues to poke, and the outcomes that a cancel request kept out.
 func (c *Committer) lookBack(ctx context.Context, f *flush, ids []int64) error {
-	err := c.owned(ctx, f.entries, func(o owner) {
-		for _, e := range f.entries {
-			if o.is(e) && o.reason != nil {
-				e.committed = false
-			}
-		}
-	})
-	if err != nil {
+	owners := map[int64]owner{}
+	if err := c.owned(ctx, f.entries, func(o owner) { owners[o.id] = o }); err != nil {
 		return err
 	}
+	for _, e := range f.entries {
+		o := owners[e.ID]
+		mine := o.is(e)
+		if mine && o.reason != nil {
+			e.committed = false
+		}
+		if e.Kind == KindContinue {
+			f.assumeContinued(e, o, mine)
+		}
+	}
 	var queues []string
-	err = within(ctx, 0, func(ctx context.Context) error {
+	err := within(ctx, 0, func(ctx context.Context) error {
 		return onFreshPlan(ctx, c.store.pool, func(db DB) error {
 			return db.QueryRow(ctx, c.store.sql("flush_queues"), ids).Scan(&queues)
 		})
@@ -329,6 +333,9 @@ type owner struct {
 	worker string
 	claim  int
 	reason *string // of a requested cancel, or nil
+
+	queue                 string
+	hasInbox, hasChildren bool
 }
 
 // is reports whether the outcome is the owner's.
@@ -345,7 +352,7 @@ func (c *Committer) owned(ctx context.Context, of entries, fn func(owner owner))
 				return err
 			}
 			var o owner
-			_, err = pgx.ForEachRow(rows, []any{&o.id, &o.worker, &o.claim, &o.reason}, func() error {
+			_, err = pgx.ForEachRow(rows, []any{&o.id, &o.worker, &o.claim, &o.reason, &o.queue, &o.hasInbox, &o.hasChildren}, func() error {
 				fn(o)
 				return nil
 			})
@@ -359,6 +366,8 @@ func asked(k Kind) Status {
 	switch k {
 	case KindAwait:
 		return AwaitingSignal
+	case KindContinue:
+		return Executing
 	case KindChildren:
 		return AwaitingChildren
 	case KindDone:

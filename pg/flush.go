@@ -57,6 +57,7 @@ func (f *flush) send(ctx context.Context, conn *pgx.Conn, name string, seq, next
 	f.queueRetry(&b)
 	f.queueAwait(&b)
 	f.queueChildren(&b)
+	f.queueContinue(&b)
 	f.queueEnd(&b)
 	f.queueConsume(&b)
 	f.queueEndRiders(&b)

@@ -27,6 +27,8 @@ type instance struct {
 	inbox             []sig
 	lastClaim         *Claimed
 	presented         []int64 // the awaited signals that the last claim handed over
+	// Whether it ever had a signal, or was a parent.
+	hadInbox, hadChildren bool
 }
 
 type sig struct {
@@ -123,6 +125,7 @@ func (m *model) signal(rt *rapid.T) {
 	if in.terminal() {
 		return
 	}
+	in.hadInbox = true
 	in.inbox = append(in.inbox, sig{d[0].SignalID, name})
 	woken := in.status == AwaitingSignal && slices.Contains(in.awaits, name)
 	if woken != d[0].Woken {
@@ -191,7 +194,8 @@ func (m *model) outcomes(rt *rapid.T) {
 		}
 	}
 	if len(m.stale) > 0 && rapid.Bool().Draw(rt, "late") {
-		if late := rapid.SampledFrom(m.stale).Draw(rt, "which"); !seen[late.ID] {
+		// A worker submits the steps of a chain one after the other: of the claim that holds there is no late one.
+		if late := rapid.SampledFrom(m.stale).Draw(rt, "which"); !seen[late.ID] && !m.holds(late) {
 			batch = append(batch, late)
 		}
 	}
@@ -202,7 +206,7 @@ func (m *model) outcomes(rt *rapid.T) {
 	var ended []*instance
 	for i, o := range batch {
 		in, v := m.rows[o.ID], f.Verdicts[i]
-		owned := in != nil && in.status == Executing && in.worker == o.Worker && in.lastClaim.Claim == o.Claim
+		owned := m.holds(o)
 		want := Committed
 		switch {
 		case !owned:
@@ -213,6 +217,9 @@ func (m *model) outcomes(rt *rapid.T) {
 		if v.Fate != want {
 			rt.Fatalf("outcome %+v of %+v: verdict %+v", o, in, v)
 		}
+		if v.Status == Executing && (v.HasInbox != (in.hadInbox) || v.HasChildren != in.hadChildren) {
+			rt.Fatalf("outcome %+v of %+v: verdict %+v", o, in, v)
+		}
 		if owned && m.apply(in, o, v) {
 			ended = append(ended, in)
 		}
@@ -220,11 +227,17 @@ func (m *model) outcomes(rt *rapid.T) {
 	m.join(ended...)
 }
 
+// holds reports whether the outcome is one of the claim that its row has now.
+func (m *model) holds(o Outcome) bool {
+	in := m.rows[o.ID]
+	return in != nil && in.status == Executing && in.worker == o.Worker && in.lastClaim.Claim == o.Claim
+}
+
 // draw makes an outcome of an executing row; sometimes it is kept as one that comes late, too.
 func (m *model) draw(rt *rapid.T, in *instance) Outcome {
-	o := outcome(*in.lastClaim, in.worker, rapid.SampledFrom([]Kind{KindNext, KindRetry, KindAwait, KindAwait, KindChildren, KindDone, KindFailed}).Draw(rt, "kind"))
+	o := outcome(*in.lastClaim, in.worker, rapid.SampledFrom([]Kind{KindNext, KindRetry, KindAwait, KindAwait, KindChildren, KindContinue, KindContinue, KindDone, KindFailed}).Draw(rt, "kind"))
 	o.Handed = in.presented
-	if o.Kind == KindNext || o.Kind == KindAwait || o.Kind == KindChildren {
+	if o.Kind == KindNext || o.Kind == KindAwait || o.Kind == KindChildren || o.Kind == KindContinue {
 		o.Step = fmt.Sprint(in.step + 1)
 	}
 	switch o.Kind {
@@ -242,6 +255,7 @@ func (m *model) draw(rt *rapid.T, in *instance) Outcome {
 
 // apply changes a row as its outcome says, and reports whether that ended it.
 func (m *model) apply(in *instance, o Outcome, v Verdict) bool {
+	worker := in.worker
 	in.worker, in.crashes, in.crashStep = "", 0, -1
 	consume := func() {
 		in.inbox = slices.DeleteFunc(in.inbox, func(s sig) bool { return slices.Contains(o.Handed, s.id) })
@@ -257,6 +271,11 @@ func (m *model) apply(in *instance, o Outcome, v Verdict) bool {
 	case KindNext:
 		progress(Runnable)
 		consume()
+	case KindContinue:
+		progress(Executing)
+		consume()
+		in.worker, in.presented = worker, nil
+		in.lastClaim.HasInbox = v.HasInbox
 	case KindRetry:
 		in.status, in.attempt = Runnable, in.attempt+1
 	case KindAwait:
@@ -269,6 +288,7 @@ func (m *model) apply(in *instance, o Outcome, v Verdict) bool {
 		}
 	case KindChildren:
 		progress(AwaitingChildren)
+		in.hadChildren = true
 		consume()
 		in.pending += len(o.Children)
 		if in.pending == 0 {

@@ -97,6 +97,7 @@ func TestPlansOfTheEngine(t *testing.T) {
 		"flush_fence":      {indexes: []string{flusher}},
 		"flush_lock":       {indexes: []string{pkey}, driven: true},
 		"flush_next":       {indexes: []string{pkey}, driven: true},
+		"flush_continue":   {indexes: []string{pkey, signals}, driven: true},
 		"flush_retry":      {indexes: []string{pkey}, driven: true},
 		"flush_await":      {indexes: []string{pkey}, driven: true},
 		"flush_recheck":    {indexes: []string{guard, pkey, target}, driven: true},

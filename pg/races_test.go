@@ -108,7 +108,8 @@ func TestSignalMeetsTheLastStep(t *testing.T) {
 func TestLockOrder(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	for _, kinds := range [][3]Kind{{KindDone, KindDone, KindDone}, {KindDone, KindNext, KindAwait}, {KindAwait, KindRetry, KindNext}} {
+	for _, kinds := range [][3]Kind{{KindDone, KindDone, KindDone}, {KindDone, KindNext, KindAwait}, {KindAwait, KindRetry, KindNext},
+		{KindContinue, KindContinue, KindContinue}, {KindContinue, KindDone, KindContinue}} {
 		exec(t, s, `TRUNCATE gen_durable CASCADE`)
 		ids := put(t, s, 3)
 		rows := claim(t, s, alice, 3)

@@ -45,7 +45,7 @@ func TestRoundTripsOfTheEngine(t *testing.T) {
 		check("a claim of rows without inbox and children", 1)
 		var outcomes []Outcome
 		for i, row := range rows {
-			o := outcome(row, alice, Kind(i%6))
+			o := outcome(row, alice, Kind(i%7))
 			if o.Kind == KindChildren {
 				o.Children = []Insertion{{Machine: "c", Version: 1, Step: "a", Queue: "default"}}
 			}

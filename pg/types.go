@@ -155,6 +155,8 @@ const (
 	KindRetry
 	KindAwait
 	KindChildren
+	// KindContinue is a Next whose row stays executing under the same claim: the worker runs the next step itself.
+	KindContinue
 	KindDone
 	KindFailed
 )
@@ -175,8 +177,8 @@ type Outcome struct {
 	Worker string
 	Kind   Kind
 
-	Step      string        // KindNext, KindAwait, KindChildren: the step it goes to
-	State     []byte        // KindNext, KindRetry, KindAwait, KindChildren
+	Step      string        // KindNext, KindAwait, KindChildren, KindContinue: the step it goes to
+	State     []byte        // KindNext, KindRetry, KindAwait, KindChildren, KindContinue
 	Delay     time.Duration // KindNext, KindRetry
 	Uncounted bool          // KindRetry: attempt stays
 	Result    []byte        // KindDone; nil = SQL NULL
@@ -185,9 +187,9 @@ type Outcome struct {
 	Timeout   time.Duration // KindAwait; 0 = none
 	RateLimit string        // KindNext
 	Weight    float64       // KindNext; 0 = 1
-	Key       KeyChange     // KindNext
+	Key       KeyChange     // KindNext; KindContinue, which cannot set one
 	NewKey    string        // KindNext with SetKey
-	Handed    []int64       // consumed by KindNext and KindChildren, ignored by the recheck of KindAwait
+	Handed    []int64       // consumed by KindNext, KindContinue and KindChildren, ignored by the recheck of KindAwait
 	Children  []Insertion   // KindChildren
 
 	// Claim is the number of the claim that the outcome belongs to: a worker that lost its row and got it back must not
@@ -215,8 +217,11 @@ const (
 type Verdict struct {
 	ID   int64
 	Fate Fate
-	// Status is the row's status after the flush (runnable for an await whose recheck woke it at once).
+	// Status is the row's status after the flush (runnable for an await whose recheck woke it at once). It is executing
+	// exactly when the row was continued and its worker may run the next step.
 	Status Status
+	// HasInbox and HasChildren say of a continued row that the next step may have signals or children to see; see Enrich.
+	HasInbox, HasChildren bool
 	// Children is how many children were really inserted.
 	Children int
 	// Assumed: the connection was lost at COMMIT and the flush turned out to be committed, so that Status is
@@ -228,7 +233,7 @@ type Verdict struct {
 type Flushed struct {
 	Verdicts []Verdict // in the order of the outcomes
 	// Woken are the queues that got runnable rows, without duplicates: joined parents, children, rechecked
-	// awaits, requeued steps without a delay.
+	// awaits, requeued steps without a delay. Also those of continued rows that released their key.
 	Woken []string
 }
 

@@ -25,6 +25,7 @@ func (w *writer) committed(outcomes []pg.Outcome, waiters []waiter, flushed pg.F
 		}
 	}
 	var stale, cancelled int64
+	var next []continuation
 	for i, v := range flushed.Verdicts {
 		switch v.Fate {
 		case pg.Stale:
@@ -32,7 +33,14 @@ func (w *writer) committed(outcomes []pg.Outcome, waiters []waiter, flushed pg.F
 		case pg.Cancelled:
 			cancelled++
 		}
+		if v.HasInbox || v.HasChildren {
+			next = append(next, continuation{waiters[i], v})
+			continue
+		}
 		waiters[i].answer(actors.Committed{Verdict: v})
+	}
+	if len(next) > 0 {
+		w.next.add(next)
 	}
 	if stale > 0 {
 		c.Stale.Add(stale)

@@ -7,7 +7,9 @@
 //   - one goroutine a flush owns the batch that is being written and answers its callers, also when the actor
 //     dies meanwhile; a lock keeps it to one flush at a time across restarts of the actor;
 //   - the side lane's goroutine owns the entries that cannot be written with the others: those whose row
-//     somebody else has locked, and large fan-outs. It exists while there are any.
+//     somebody else has locked, and large fan-outs. It exists while there are any;
+//   - the handover's goroutine owns committed continuations whose next step has signals or children to see: it reads
+//     them and answers the callers. It exists while there are any.
 package flusher
 
 import (
@@ -27,9 +29,12 @@ type Committer interface {
 	Flush(ctx context.Context, outcomes []pg.Outcome) (pg.Flushed, error)
 }
 
-// Rows tells which rows are locked by somebody else just now, without waiting for any.
+// Rows looks at rows.
 type Rows interface {
+	// Blocked tells which rows are locked by somebody else just now, without waiting for any.
 	Blocked(ctx context.Context, ids []int64) ([]int64, error)
+	// Enrich fills in what the next steps of rows that go on see. Used by one goroutine at a time.
+	Enrich(ctx context.Context, rows []pg.Claimed) error
 }
 
 // Config describes one flusher. Logger, Main, Side and Rows are required.

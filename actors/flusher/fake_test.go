@@ -47,6 +47,8 @@ type database struct {
 	hidden  map[int64]bool // wait for a lock that no row shows
 	fail    func(try int) error
 	onFlush func(ids []int64) // called without the lock
+	looks   int               // at what next steps see
+	blind   func(look int) error
 }
 
 func newDatabase() *database {
@@ -87,6 +89,9 @@ func (d *database) Flush(ctx context.Context, outcomes []pg.Outcome) (pg.Flushed
 		if o.Kind == pg.KindDone {
 			v.Status = pg.Done
 		}
+		if o.Kind == pg.KindContinue {
+			v.Status, v.HasInbox = pg.Executing, o.HasInbox
+		}
 		f.Verdicts = append(f.Verdicts, v)
 	}
 	d.flushes = append(d.flushes, ids)
@@ -103,6 +108,22 @@ func (d *database) Blocked(_ context.Context, ids []int64) (blocked []int64, err
 		}
 	}
 	return blocked, nil
+}
+
+// Enrich hands each row one signal.
+func (d *database) Enrich(_ context.Context, rows []pg.Claimed) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.looks++
+	if d.blind != nil {
+		if err := d.blind(d.looks); err != nil {
+			return err
+		}
+	}
+	for i := range rows {
+		rows[i].Inbox = []pg.Signal{{ID: 10 * rows[i].ID}}
+	}
+	return nil
 }
 
 func (d *database) set(m map[int64]bool, id int64, on bool) {

@@ -41,7 +41,7 @@ type (
 		incarnation int64
 		batch       *batch
 	}
-	// sideIdle says that the side lane became empty.
+	// sideIdle says that the side lane or the handover became empty.
 	sideIdle struct{ actors.Quiet }
 	// drainOver ends the patience of a drain.
 	drainOver struct {
@@ -194,7 +194,7 @@ func (f *flusher) drain(ctx actor.Context, m actors.Flush) {
 
 // drained ends the drain if nothing is left anywhere, a flush of an earlier incarnation included.
 func (f *flusher) drained() {
-	if len(f.drains) > 0 && f.open.len() == 0 && len(f.full) == 0 && f.w.active.Load() == 0 && f.w.side.idle() {
+	if len(f.drains) > 0 && f.open.len() == 0 && len(f.full) == 0 && f.w.active.Load() == 0 && f.w.side.idle() && f.w.next.idle() {
 		f.finish()
 		// Stay closed: a closed drain keeps refusing what comes later.
 		f.drains = append(f.drains, actors.Flush{})

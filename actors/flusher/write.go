@@ -21,6 +21,8 @@ type writer struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	side   *side
+	// next answers callers whose next step has something to see.
+	next *handover
 
 	incarnations atomic.Int64
 	active       atomic.Int64 // flushes in flight, of any incarnation
@@ -38,6 +40,7 @@ func newWriter(c Config) *writer {
 	w := &writer{Config: c}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.side = newSide(w)
+	w.next = &handover{w: w}
 	return w
 }
 

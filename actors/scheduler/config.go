@@ -66,6 +66,8 @@ type Config struct {
 	PollBusy, PollIdle time.Duration
 	// MaxPrefetch is the most rows claimed ahead of free slots, MaxClaim the most that one claim asks for; 500.
 	MaxPrefetch, MaxClaim int
+	// InlineLimit is how many steps of a row run in a row before it goes back to the queue; default 100.
+	InlineLimit int
 	// DrainGrace is how long a step may run on after its context was cancelled at the end of a drain; 2 s.
 	DrainGrace time.Duration
 	// StepGrace is how long a step may run on after its timeout; 30 s.
@@ -90,6 +92,9 @@ func (c *Config) fill() {
 	}
 	if c.Concurrency <= 0 {
 		c.Concurrency = 10
+	}
+	if c.InlineLimit <= 0 {
+		c.InlineLimit = 100
 	}
 	or(&c.Lease, 60*time.Second)
 	or(&c.Heartbeat, 20*time.Second)

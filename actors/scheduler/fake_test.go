@@ -49,6 +49,8 @@ type entry struct {
 	lease   time.Time
 	outcome *pg.Outcome // the last one committed
 	commits int
+	// continued are the outcomes that kept the row.
+	continued []pg.Outcome
 }
 
 func newTable() *table { return &table{rows: map[int64]*entry{}} }
@@ -190,8 +192,12 @@ func (t *table) flush(o pg.Outcome) pg.Verdict {
 	if e.status != pg.Executing || e.owner != o.Worker {
 		return pg.Verdict{ID: o.ID, Fate: pg.Stale}
 	}
-	e.outcome, e.owner = &o, ""
 	e.commits++
+	if o.Kind == pg.KindContinue && e.CancelReason == nil {
+		e.Step, e.State, e.Attempt, e.continued = o.Step, o.State, 0, append(e.continued, o)
+		return pg.Verdict{ID: o.ID, Status: pg.Executing, HasInbox: len(e.Inbox) > 0}
+	}
+	e.outcome, e.owner = &o, ""
 	fate := pg.Committed
 	switch o.Kind {
 	case pg.KindDone:
@@ -211,6 +217,14 @@ func (t *table) flush(o pg.Outcome) pg.Verdict {
 		e.status, fate = pg.Failed, pg.Cancelled
 	}
 	return pg.Verdict{ID: o.ID, Fate: fate, Status: e.status}
+}
+
+// next is what the next step of a continued row sees.
+func (t *table) next(v pg.Verdict) *pg.Claimed {
+	if !v.HasInbox {
+		return nil
+	}
+	return &pg.Claimed{ID: v.ID, Inbox: t.look(v.ID).Inbox}
 }
 
 func (t *table) look(id int64) entry {
@@ -242,7 +256,9 @@ type house struct {
 	system *actor.ActorSystem
 	table  *table
 	queue  *actor.PID
-	counts *actors.QueueCounters
+	// flusher is a fake over the table.
+	flusher *actor.PID
+	counts  *actors.QueueCounters
 	// refuse, when set, decides about each commit before the table sees it; nil = let it through.
 	refuse func(pg.Outcome) error
 }
@@ -266,9 +282,11 @@ func open(t *testing.T, change func(*Config), defs ...fsm.Definition) *house {
 					return
 				}
 			}
-			m.Reply <- actors.Committed{Verdict: h.table.flush(m.Outcome)}
+			v := h.table.flush(m.Outcome)
+			m.Reply <- actors.Committed{Verdict: v, Next: h.table.next(v)}
 		}
 	}))
+	h.flusher = flusher
 	cfg := Config{
 		Queue: "q", Worker: identity, Store: h.table, Logger: logger, QueueCounters: h.counts, Concurrency: 10,
 		Specs: func(machine string, version int) *fsm.Spec {

@@ -37,9 +37,9 @@ func outcome(worker string, row *pg.Claimed, e *fsm.Encoded) pg.Outcome {
 	return o
 }
 
-// input is a claimed row as the step's code wants it.
+// input is a row as the step's code wants it.
 func (s *step) input(r *run) *fsm.Input {
-	row := r.row
+	row := r.at
 	in := &fsm.Input{
 		ID: row.ID, Step: row.Step, Attempt: row.Attempt, State: row.State, Queue: row.Queue,
 		CorrelationKey: row.CorrelationKey, ParentID: row.ParentID, Awaits: row.Awaits,

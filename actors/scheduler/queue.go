@@ -71,14 +71,16 @@ type life struct {
 
 	goroutines goroutines
 
+	// draining is set once the queue is to end. The steps of inline chains read it.
+	draining atomic.Bool
+
 	schedulers atomic.Int64 // incarnations so far
 	steps      atomic.Int64
 
-	mu       sync.Mutex
-	draining bool
-	until    time.Time
-	drained  bool
-	waiting  []chan<- struct{}
+	mu      sync.Mutex
+	until   time.Time
+	drained bool
+	waiting []chan<- struct{}
 	// undecodable are the steps whose states were found not to fit here. Invariant: at most maxUndecodable.
 	undecodable map[pg.StepRef]bool
 }
@@ -95,10 +97,10 @@ func (l *life) drain(d actors.Drain, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	until := now.Add(max(0, d.Timeout))
-	if !l.draining || until.Before(l.until) {
+	if !l.draining.Load() || until.Before(l.until) {
 		l.until = until
 	}
-	l.draining = true
+	l.draining.Store(true)
 	switch {
 	case d.Done == nil:
 	case l.drained:
@@ -112,7 +114,7 @@ func (l *life) drain(d actors.Drain, now time.Time) {
 func (l *life) drainTime(now time.Time) (left time.Duration, draining bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(0, l.until.Sub(now)), l.draining
+	return max(0, l.until.Sub(now)), l.draining.Load()
 }
 
 // over tells those who asked for the drain that it has ended.

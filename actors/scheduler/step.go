@@ -44,11 +44,24 @@ func (s *step) carryOut(r *run) actors.StepEnded {
 		s.cfg.QueueCounters.NotRun.Add(1)
 		return s.commit(r, nil, failure(reason))
 	}
+	for {
+		if e := s.carryOn(r); e.End != goesOn {
+			return e
+		}
+	}
+}
+
+// carryOn runs the step that the row is at.
+func (s *step) carryOn(r *run) actors.StepEnded {
 	select {
 	case <-r.gone: // while it waited in the mailbox; somebody else may be running it by now
 		return r.worthless(r.why())
 	default:
 	}
+	if r.steps > 0 && s.interrupted(r) {
+		return s.commit(r, nil, putBack(r))
+	}
+	r.steps++
 	in := s.input(r)
 	return s.conclude(r, in, fsm.Run(r.ctx, r.spec, in), func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
@@ -85,14 +98,14 @@ func (s *step) conclude(r *run, in *fsm.Input, res fsm.Result, refused func(erro
 		return s.commit(r, refused, res.Encoded)
 	case fsm.Vanished:
 		s.cfg.Logger.Warn("gendurable: a step ended its goroutine without an outcome (runtime.Goexit); it is run again when its lease is over",
-			"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "step", r.row.Step)
+			"queue", s.cfg.Queue, "id", r.at.ID, "machine", r.at.Machine, "step", r.at.Step)
 		return r.ended(actors.EndVanished, -1)
 	case fsm.Undecodable:
 		e := r.ended(actors.EndUnknown, -1)
-		e.Step = pg.StepRef{Machine: r.row.Machine, Version: r.row.Version, Step: r.row.Step}
+		e.Step = pg.StepRef{Machine: r.at.Machine, Version: r.at.Version, Step: r.at.Step}
 		if s.life.firstUndecodable(e.Step) {
 			s.cfg.Logger.Warn("gendurable: a state does not fit the type that this process has for it, or its codec fails",
-				"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "version", r.row.Version, "step", r.row.Step, "error", res.Err)
+				"queue", s.cfg.Queue, "id", r.at.ID, "machine", r.at.Machine, "version", r.at.Version, "step", r.at.Step, "error", res.Err)
 		}
 		return e
 	default:
@@ -107,7 +120,7 @@ func (s *step) left(r *run, left <-chan struct{}) {
 	case <-r.abandoned: // on our own accord, at the end of a drain
 	default:
 		s.cfg.Logger.Warn("gendurable: a step ignored its timeout and was given up; it is run again when its lease is over",
-			"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "step", r.row.Step)
+			"queue", s.cfg.Queue, "id", r.at.ID, "machine", r.at.Machine, "step", r.at.Step)
 	}
 	c := s.cfg.QueueCounters
 	c.AbandonedNow.Add(1)
@@ -119,12 +132,18 @@ func (s *step) left(r *run, left <-chan struct{}) {
 
 // commit makes an outcome durable, or finds out why that cannot be. With refused nil a refusal is final.
 func (s *step) commit(r *run, refused func(error) actors.StepEnded, e *fsm.Encoded) actors.StepEnded {
-	answer, err := s.submit(r, outcome(s.cfg.Worker, r.row, e))
+	o := outcome(s.cfg.Worker, r.at, e)
+	if s.inlines(r, e) {
+		stay(&o, r.at)
+	}
+	answer, err := s.submit(r, o)
 	var no *actors.RefusedError
 	switch {
-	case err == nil && answer.Fate == pg.Stale:
+	case err == nil && answer.Verdict.Fate == pg.Stale:
 		return r.ended(actors.EndStale, -1)
-	case err == nil && answer.Fate == pg.Committed && answer.Status == pg.Runnable:
+	case err == nil && answer.Verdict.Fate == pg.Committed && answer.Verdict.Status == pg.Executing:
+		return s.advance(r, &o, answer)
+	case err == nil && answer.Verdict.Fate == pg.Committed && answer.Verdict.Status == pg.Runnable:
 		return r.ended(actors.EndCommitted, e.Delay)
 	case err == nil:
 		return r.ended(actors.EndCommitted, -1)
@@ -132,7 +151,7 @@ func (s *step) commit(r *run, refused func(error) actors.StepEnded, e *fsm.Encod
 		return refused(no)
 	case errors.As(err, &no):
 		s.cfg.Logger.Error("gendurable: the database refuses even to fail an instance; it is run again when its lease is over",
-			"queue", s.cfg.Queue, "id", r.row.ID, "machine", r.row.Machine, "step", r.row.Step, "error", err)
+			"queue", s.cfg.Queue, "id", r.at.ID, "machine", r.at.Machine, "step", r.at.Step, "error", err)
 		return r.ended(actors.EndVanished, -1)
 	default:
 		return r.worthless(err)
@@ -149,11 +168,11 @@ func (r *run) worthless(why error) actors.StepEnded {
 
 // submit asks a flusher until it knows the answer, or nobody wants to know any more: then the error is
 // fsm.ErrLeaseLost or actors.ErrStopped.
-func (s *step) submit(r *run, o pg.Outcome) (pg.Verdict, error) {
+func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 	for {
 		select {
 		case <-r.gone:
-			return pg.Verdict{}, r.why()
+			return actors.Committed{}, r.why()
 		default:
 		}
 		reply := s.reply
@@ -161,7 +180,7 @@ func (s *step) submit(r *run, o pg.Outcome) (pg.Verdict, error) {
 			reply = make(chan actors.Committed, 1)
 		}
 		s.reply = nil
-		s.ctx.Send(s.flusher(r.row), actors.Commit{Outcome: o, Queue: r.row.Queue, Gone: r.gone, Reply: reply})
+		s.ctx.Send(s.flusher(r.at), actors.Commit{Outcome: o, Queue: r.at.Queue, Gone: r.gone, Reply: reply})
 		var answer actors.Committed
 		select {
 		case answer = <-reply:
@@ -169,12 +188,12 @@ func (s *step) submit(r *run, o pg.Outcome) (pg.Verdict, error) {
 			select {
 			case answer = <-reply: // known after all
 			default:
-				return pg.Verdict{}, r.why()
+				return actors.Committed{}, r.why()
 			}
 		}
 		s.reply = reply
 		if !errors.Is(answer.Err, actors.ErrRestarting) {
-			return answer.Verdict, answer.Err
+			return answer, answer.Err
 		}
 	}
 }

@@ -16,9 +16,14 @@ import (
 
 // run is one run of a row. The steps actor makes it and may end it; a step actor carries it out.
 type run struct {
-	row   *pg.Claimed
-	spec  *fsm.Spec // nil only when the row's cancel was requested
+	row   *pg.Claimed // as it was claimed
+	spec  *fsm.Spec   // nil only when the row's cancel was requested
 	begun time.Time
+
+	// at is the row as the present step finds it: row itself, or what an inline chain has made of it. steps is how many
+	// steps the chain has begun. Both belong to the step actor.
+	at    *pg.Claimed
+	steps int
 
 	// ctx is the step's. cancel says why it ends.
 	ctx    context.Context
@@ -32,7 +37,7 @@ type run struct {
 }
 
 func newRun(m actors.RunStep) *run {
-	r := &run{row: m.Claimed, spec: m.Spec, begun: time.Now(), gone: make(chan struct{}), abandoned: make(chan struct{})}
+	r := &run{row: m.Claimed, at: m.Claimed, spec: m.Spec, begun: time.Now(), gone: make(chan struct{}), abandoned: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	return r
 }
