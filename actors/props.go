@@ -14,6 +14,7 @@ import (
 //   - In Stopping, Stopped and Restarting it is only logged: handed on, it would leave the parent
 //     waiting for ever. In Terminated it is handed on by a message to itself, after the library has done its
 //     own book-keeping of children.
+//   - Nothing that is sent to its name while it is being spawned is lost, or harms the sender; see mailbox.
 //   - The guard also carries out the delayed restarts of the children that NewSupervisor decides.
 //
 // counters may be nil. The Props may be used for any number of spawns.
@@ -23,7 +24,7 @@ func NewProps(logger *slog.Logger, counters *Counters, producer func() actor.Act
 	}
 	return actor.PropsFromProducer(func() actor.Actor {
 		return &guard{inner: producer(), log: logger, counters: counters}
-	}, opts...)
+	}, append([]actor.PropsOption{actor.WithMailbox(newMailbox)}, opts...)...)
 }
 
 // guard is one incarnation of an actor. It wraps the actor rather than being a receiver middleware, because a
