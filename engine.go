@@ -216,7 +216,7 @@ func (e *Engine) shutdown(why error) {
 	}
 	e.tree.fell()
 	e.hangUp()
-	if e.err == nil && !e.leftSteps() {
+	if e.err == nil {
 		if err := e.leave(); err != nil {
 			// The row only tells that the node lives; it ages away.
 			e.log.Warn("gendurable: the node's row could not be removed", "node", e.node.Name, "error", err)
@@ -246,21 +246,8 @@ func (e *Engine) hangUp() {
 	_ = e.notices.Send(ctx, e.node.Queues) // a hint; their polls find it anyway
 }
 
-// leftSteps reports whether rows may still be claimed under this incarnation of a NodeName. Then the node's row stays: the
-// next start under the name finds whose claims it may take back at once.
-func (e *Engine) leftSteps() bool {
-	if !e.node.Named {
-		return false
-	}
-	for _, q := range e.tree.queueCounters {
-		if q.Abandoned.Load()+q.Vanished.Load() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// leave deletes the node's row.
+// leave deletes the node's row, unless rows are still claimed under this incarnation (steps that were left running): the
+// next start under the name finds by it whose claims it may take back at once.
 func (e *Engine) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
