@@ -186,12 +186,12 @@ func TestAStepIsNotBegunInADrain(t *testing.T) {
 		t.Error("a step ran")
 		return nil, nil
 	})
-	id := h.chain(pg.Claimed{})
-	// Not the identity of the scheduler that runs here as well: it would give back what it does not hold.
-	const other = "e:q@n-00000000000000ff"
+	// Not the identity of the scheduler that runs here as well: it would give back what it does not hold. And the row
+	// never stands in the queue, from which that scheduler might claim it first.
+	const id, other = 1, "e:q@n-00000000000000ff"
 	h.table.with(func() {
-		e := h.table.rows[id]
-		e.status, e.owner, e.lease = pg.Executing, other, time.Now().Add(time.Hour)
+		h.table.rows[id] = &entry{status: pg.Executing, owner: other, lease: time.Now().Add(time.Hour),
+			Claimed: pg.Claimed{ID: id, Queue: "q", Machine: "chain", Version: 1, Step: "a", State: []byte(`{}`)}}
 	})
 	cfg := &Config{Worker: other, Store: h.table, Flushers: []*actor.PID{h.flusher}}
 	cfg.fill()
@@ -213,7 +213,7 @@ func TestAStepIsNotBegunInADrain(t *testing.T) {
 	if e := receive(t, "the run ends", ended); e.End != actors.EndCommitted || e.Delay != 0 {
 		t.Errorf("it ended as %+v", e)
 	}
-	if e := h.table.look(id); e.status != pg.Runnable || e.Attempt != 0 || !e.outcome.Uncounted {
+	if e := h.table.look(id); e.outcome == nil || e.outcome.Kind != pg.KindRetry || !e.outcome.Uncounted || e.Attempt != 0 {
 		t.Errorf("the row is %s, attempt %d", e.status, e.Attempt)
 	}
 }
