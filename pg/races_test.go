@@ -210,7 +210,7 @@ func TestReaperMeetsFanOut(t *testing.T) {
 	reaping := func(want int) move {
 		return func(ctx context.Context, own *Store, db DB) error {
 			var r ReapResult
-			err := db.QueryRow(ctx, own.sql("reap"), 100).Scan(&r.Rows, &r.Queues)
+			err := db.QueryRow(ctx, own.sql("reap"), 100).Scan(new(slots).after(&r.Rows, &r.Queues)...)
 			if err == nil && r.Rows != want {
 				err = fmt.Errorf("reaped %d rows, expected %d", r.Rows, want)
 			}

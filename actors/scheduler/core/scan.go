@@ -51,7 +51,8 @@ func (s *scan) begin(now time.Time) (since []pg.Lane, survey bool) {
 	return s.since, false
 }
 
-// next is when a claim is to look for rows that were passed over and may have come to life; zero = none are known of.
+// next is when a claim is to look for rows that were passed over and may have come to life; zero = none are known of, or
+// whoever said so asks for a claim anyway.
 func (s *scan) next() time.Time {
 	switch {
 	case !s.stirred || s.since == nil:
@@ -65,6 +66,9 @@ func (s *scan) next() time.Time {
 // claimed takes what a claim came to.
 func (s *scan) claimed(e *ClaimResult, asked int, now time.Time) {
 	rows := len(e.Rows) + e.Pending
+	if s.inFlight.full {
+		s.stirredAt = time.Time{}
+	}
 	slow := e.Took-time.Duration(rows)*perRow >= slowClaim
 	switch {
 	case !s.inFlight.full:
@@ -74,16 +78,16 @@ func (s *scan) claimed(e *ClaimResult, asked int, now time.Time) {
 			s.stirred, s.stirredAt = true, s.fullAt // what it was made for may be among those passed over
 		}
 	case !slow:
-		s.stirredAt = time.Time{}
 		if s.inFlight.survey {
 			s.since, s.survey = nil, false
 		}
 	case s.inFlight.survey:
 		s.since, s.fullAt, s.fullTook = lanes(e, asked), now.Add(fullEvery), e.Took
-		s.stirredAt = now.Add(min(4*e.Took, fullEvery))
 	default:
 		s.survey = s.useless.Before(now)
-		s.stirredAt = now.Add(min(4*e.Took, fullEvery))
+		if rows == 0 { // in vain
+			s.stirredAt = now.Add(min(4*e.Took, fullEvery))
+		}
 	}
 }
 
