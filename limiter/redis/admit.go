@@ -2,7 +2,6 @@ package redislimiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -98,6 +97,9 @@ func (l *Limiter) newBatch(requests []limiter.Request) *batch {
 	return b
 }
 
+// verdicts are the script's.
+var verdicts = []limiter.Verdict{limiter.Admitted, limiter.Saturated, limiter.Unconfigured}
+
 // Who denied, as the script says it.
 const (
 	byGate = 1
@@ -117,7 +119,10 @@ func (b *batch) read(reply []any) error {
 				return fmt.Errorf("unexpected answer %v", reply)
 			}
 		}
-		d := limiter.Decision{Verdict: limiter.Verdict(parts[0])}
+		if parts[0] < 0 || parts[0] >= int64(len(verdicts)) {
+			return fmt.Errorf("unexpected answer %v", reply)
+		}
+		d := limiter.Decision{Verdict: verdicts[parts[0]]}
 		switch parts[1] {
 		case byGate:
 			d.By, d.Key = limiter.KindGate, b.requests[i].Gate
@@ -150,7 +155,7 @@ func (l *Limiter) dismiss(ctx context.Context) error {
 	}
 	if err := l.free(ctx, slots); err != nil {
 		l.doubt(slots)
-		return errors.Join(errors.New("slots that an earlier call may have taken cannot be given back"), err)
+		return fmt.Errorf("slots that an earlier call may have taken cannot be given back: %w", err)
 	}
 	return nil
 }

@@ -89,9 +89,7 @@ func (s *server) run(t testing.TB) error {
 		return err
 	}
 	for late := time.Now().Add(patience); ; {
-		client := redis.NewClient(s.options())
-		err := client.Ping(context.Background()).Err()
-		_ = client.Close()
+		err := s.ping()
 		if err == nil {
 			return nil
 		}
@@ -102,6 +100,17 @@ func (s *server) run(t testing.TB) error {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
+}
+
+func (s *server) ping() error {
+	line, err := net.Dial(s.network, s.address) // a client would complain about every attempt
+	if err != nil {
+		return err
+	}
+	_ = line.Close()
+	client := redis.NewClient(s.options())
+	defer func() { _ = client.Close() }()
+	return client.Ping(context.Background()).Err()
 }
 
 func (s *server) options() *redis.Options {

@@ -6,7 +6,7 @@
 -- Returns the era; and, unless the caller has to put back the limits first, three numbers a row: the verdict, who denied (1
 -- gate, 2 rate), and the µs until it makes sense to ask again, negative when that is not known.
 if lost then return {era} end
-local ADMITTED, SATURATED, UNCONFIGURED = 0, 1, 3
+local ADMITTED, SATURATED, UNCONFIGURED = 0, 1, 2
 local BY_GATE, BY_RATE = 1, 2
 local YEAR = 365 * 86400 * 1000000
 local lease = now + tonumber(ARGV[3])
