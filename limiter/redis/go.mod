@@ -7,6 +7,7 @@ replace github.com/gendurable/gendurable => ../../
 require (
 	github.com/gendurable/gendurable v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

@@ -49,8 +49,8 @@ func (l *Limiter) free(ctx context.Context, slots []slot) error {
 }
 
 // Renew implements limiter.Limiter. A slot that is not there any more is counted again when it is renewed for the second
-// time without being there, or when all counters were lost: its holder runs, and nobody may take its place. A round trip
-// for a thousand slots.
+// time without being there, or while gates are closed after a loss: its holder runs, and nobody may take its place. A round
+// trip for a thousand slots.
 func (l *Limiter) Renew(ctx context.Context, held []limiter.Slot, lease time.Duration) error {
 	if len(held) == 0 {
 		return nil

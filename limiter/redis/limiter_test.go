@@ -3,6 +3,7 @@ package redislimiter
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -10,8 +11,12 @@ import (
 	"github.com/gendurable/gendurable/limiter/limitertest"
 )
 
+// newLimiter makes a limiter, with leases that do not end during a test unless o says otherwise.
 func newLimiter(t testing.TB, client redis.UniversalClient, o Options) *Limiter {
 	t.Helper()
+	if o.Lease == 0 {
+		o.Lease = time.Hour
+	}
 	l, err := New(client, o)
 	if err != nil {
 		t.Fatal(err)
