@@ -13,7 +13,10 @@ import (
 )
 
 func connect() (limiter.Limiter, error) {
-	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{os.Getenv("REDIS_ADDR")}})
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs:                 []string{os.Getenv("REDIS_ADDR")},
+		ContextTimeoutEnabled: true,
+	})
 	limits, err := redislimiter.New(client, redislimiter.Options{Namespace: "orders", Lease: time.Minute})
 	if err != nil {
 		return nil, err
