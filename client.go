@@ -27,6 +27,7 @@ type Client struct {
 	// cancelled tells this process's schedulers of a cancel request; a no-op in a client without an engine.
 	cancelled func(queue string, id int64, reason string)
 	waiter    waiter
+	inForce   *inForce
 }
 
 // waiter answers Await: the await actor of an engine, or a client's own prober.
@@ -92,6 +93,7 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 	reg.anyMachine = len(cfg.Machines) == 0
 	reg.anyQueue = reg.anyMachine && len(cfg.Queues) == 0
 	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec})
+	c.inForce.reload = store.NewLimiter().SyncConfig
 	c.waiter = newProber(store, cfg.AwaitProbe, cfg.Logger)
 	if cfg.Pokes == PokePostgres {
 		token, err := uniqueToken()
@@ -109,11 +111,10 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 
 func newClient(pool *pgxpool.Pool, store *pg.Store, reg *registry, limits fsm.Limits) *Client {
 	limits.CheckInsertion = reg.check
-	limits.CheckRateLimit = func(name string, _ float64) error {
-		return fmt.Errorf("%w: rate limit %q is not declared", ErrInvalid, name)
-	}
+	force := new(inForce)
+	limits.CheckRateLimit = force.check
 	return &Client{
-		pool: pool, store: store, registry: reg, limits: limits,
+		pool: pool, store: store, registry: reg, limits: limits, inForce: force,
 		announce:  func([]string, time.Duration) {},
 		cancelled: func(string, int64, string) {},
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/limiter"
 )
 
 // The defaults of Config.
@@ -57,6 +58,14 @@ type Config struct {
 	// Flushers route queues to group-commit flushers; each queue goes to the first that matches.
 	// Default: one for all queues.
 	Flushers []Flusher
+
+	// RateLimits and Gates are the limits that this process declares, by name. At the start they are stored in the database,
+	// where they hold for all processes; one that is taken out here stays in force until it is removed explicitly, see
+	// RemoveRateLimits and RemoveGates. Default: none.
+	RateLimits map[string]RateLimit
+	Gates      map[string]Gate
+	// Limiter counts rate limits and gates. Default: in the database's own tables.
+	Limiter limiter.Limiter
 
 	// Lease is how long a claim is trusted without a heartbeat, Heartbeat how often it is renewed. A lease must be
 	// at least three heartbeats. Default 60 s and 20 s.

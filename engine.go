@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -28,6 +29,9 @@ type Engine struct {
 	node pg.Node
 	// notices reach other processes; nil unless Pokes is PokePostgres.
 	notices *pg.Notices
+	// limiter counts, and gates are the names of those in force at the start.
+	limiter limiter.Limiter
+	gates   []string
 	// private is the engine's own pool; the host's is Client.pool.
 	private *pgxpool.Pool
 	// tree is set before any actor exists, as actors may end the engine.
@@ -71,13 +75,15 @@ func Start(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error)
 }
 
 func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engine, error) {
-	store, err := pg.Open(ctx, private, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable})
+	var e *Engine
+	store, err := pg.Open(ctx, private, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable,
+		Freed: func(slots []limiter.Release) { e.tree.credit(slots) }})
 	if err != nil {
 		return nil, fmt.Errorf("gendurable: open the database: %w", err)
 	}
 	queues := slices.Sorted(maps.Keys(cfg.Queues))
 	reg := newRegistry(cfg.Machines, append(queues, cfg.InsertQueues...)...)
-	e := &Engine{
+	e = &Engine{
 		Client: newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec}),
 		cfg:    cfg, log: cfg.Logger, private: private, done: make(chan struct{}),
 	}
@@ -89,6 +95,9 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 		if e.notices, err = store.Notices(e.node.Incarnation, pool, cfg.ListenURL); err != nil {
 			return nil, fmt.Errorf("gendurable: announcements: %w", err)
 		}
+	}
+	if err := e.syncLimits(ctx); err != nil {
+		return nil, err
 	}
 	// The name first: to register the node declares its predecessor dead, and that may be an engine which is alive in
 	// this very actor system.

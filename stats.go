@@ -48,8 +48,25 @@ type Stats struct {
 	// Vacuums are runs of VACUUM that the gc made.
 	Vacuums int64
 
+	// Limits are the counters of rate limits and gates.
+	Limits LimitStats
 	// Queues are the counters of each queue that this process runs.
 	Queues map[string]QueueStats
+}
+
+// LimitStats are what this process has counted of rate limits and gates. Those ending in Now are gauges.
+type LimitStats struct {
+	// Admissions are calls of the limiter, AdmittedRows and DeniedRows the answers in them; Contended are denied rows whose
+	// limit may have had something left, Unconfigured those whose limit does not exist.
+	Admissions, AdmittedRows, DeniedRows, Contended, Unconfigured int64
+	// Credits are calls that gave slots back, CreditedSlots the slots in them, CreditRetries the calls that failed.
+	Credits, CreditedSlots, CreditRetries int64
+	// HeldNow are slots admitted here and not given back, UncreditedNow those given back that the limiter does not have yet.
+	HeldNow, UncreditedNow int64
+	// Reconciles are completed ones; Healed are slots that nobody held and that they found, Swept keys that they forgot.
+	Reconciles, Healed, Swept int64
+	// Errors are calls other than credits that failed.
+	Errors int64
 }
 
 // QueueStats are what one queue of this process has counted. Those ending in Now are gauges.
@@ -63,6 +80,8 @@ type QueueStats struct {
 	// Claims are claim statements that succeeded, EmptyClaims those among them without a row, ClaimedRows their
 	// rows, LargestClaim the most rows in one; ClaimErrors are those that failed.
 	Claims, EmptyClaims, ClaimedRows, LargestClaim, ClaimErrors int64
+	// Denied are claimed rows that were given back because a limit had nothing left for them.
+	Denied int64
 	// Ended are runs that ended, in whatever way (a step, or an inline chain of steps): the sum of Committed, Stale, Vanished, Abandoned and GivenBack.
 	Ended, Committed, Stale, Vanished, Abandoned, GivenBack int64
 	// Continued are steps that were committed and went on to the next one in the same task, without a claim. Yielded are
@@ -83,6 +102,7 @@ type QueueStats struct {
 func (e *Engine) Stats() Stats {
 	s := Stats{Queues: make(map[string]QueueStats, len(e.tree.queueCounters))}
 	snapshot(&s, e.tree.counters)
+	snapshot(&s.Limits, e.tree.limitCounters)
 	for name, counters := range e.tree.queueCounters {
 		var q QueueStats
 		snapshot(&q, counters)

@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/actors/await"
 	"github.com/gendurable/gendurable/actors/flusher"
 	"github.com/gendurable/gendurable/actors/gc"
+	limits "github.com/gendurable/gendurable/actors/limiter"
 	"github.com/gendurable/gendurable/actors/node"
 	"github.com/gendurable/gendurable/actors/poke"
 	"github.com/gendurable/gendurable/actors/reaper"
@@ -30,9 +31,11 @@ type tree struct {
 	counters *actors.Counters
 	// queueCounters has one entry a queue; the map itself is read-only.
 	queueCounters map[string]*actors.QueueCounters
-	// queues and flushers are what a stop waits for.
-	queues, flushers []drained
-	losing           sync.Mutex // held while a drained.lost is closed
+	limitCounters *actors.LimitCounters
+	inForce       *inForce
+	// queues, flushers and the limiter are what a stop waits for.
+	queues, flushers, limiter []drained
+	losing                    sync.Mutex // held while a drained.lost is closed
 	// gone is closed when the root has ended: nobody answers any more.
 	gone chan struct{}
 }
@@ -48,7 +51,7 @@ type drained struct {
 func newTree(e *Engine) *tree {
 	t := &tree{
 		system: e.cfg.ActorSystem, engine: e.cfg.Name, counters: new(actors.Counters),
-		queueCounters: make(map[string]*actors.QueueCounters), gone: make(chan struct{}),
+		queueCounters: make(map[string]*actors.QueueCounters), limitCounters: new(actors.LimitCounters), inForce: e.inForce, gone: make(chan struct{}),
 	}
 	if t.system == nil {
 		t.system = actors.NewSystem(e.log)
@@ -61,6 +64,7 @@ func newTree(e *Engine) *tree {
 	for i := range e.cfg.Flushers {
 		t.flushers = append(t.flushers, drained{pid: t.pid(actors.NameFlusher(i)), lost: make(chan struct{})})
 	}
+	t.limiter = []drained{{pid: t.limiterPID(), lost: make(chan struct{})}}
 	return t
 }
 
@@ -133,12 +137,13 @@ func (e *Engine) children(t *tree) []child {
 	pokePID, awaitPID := t.pid(actors.NamePoke), t.pid(actors.NameAwait)
 	out := []child{
 		{actors.NamePoke, poke.Props(e.pokeConfig(t))},
+		{actors.NameLimiter, limits.Props(e.limiterConfig(t))},
 		{actors.NameAwait, await.Props(await.Config{Logger: log, Counters: t.counters, Rows: store, Interval: cfg.AwaitProbe})},
 	}
 	for i, f := range cfg.Flushers {
 		name := fmt.Sprintf("%s/%s/%d", e.cfg.Name, e.node.Incarnation, i)
 		out = append(out, child{actors.NameFlusher(i), flusher.Props(flusher.Config{
-			Logger: log, Counters: t.counters, Rows: store, Await: awaitPID, Poke: pokePID,
+			Logger: log, Counters: t.counters, Rows: store, Await: awaitPID, Poke: pokePID, Limiter: t.limiterPID(),
 			Main: store.NewCommitter(name + "/main"), Side: store.NewCommitter(name + "/side"),
 			MaxBatch: f.MaxBatch, MaxBytes: f.MaxBytes, Linger: f.Linger,
 		})})
@@ -168,6 +173,7 @@ func (e *Engine) queueConfig(t *tree, queue string, q Queue) scheduler.Config {
 	return scheduler.Config{
 		Queue: queue, Worker: e.worker(queue), Store: e.store, Specs: e.registry.spec,
 		Flushers: []*actor.PID{t.pid(actors.NameFlusher(cfg.flusherOf(queue)))}, Logger: e.log,
+		Limiter: t.limiterPID(), Gates: e.gates,
 		Concurrency: q.Concurrency, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, PollBusy: cfg.PollBusy, PollIdle: cfg.PollIdle,
 		StepGrace: cfg.StepGrace, InlineLimit: cfg.InlineLimit, Limits: e.limits,
 		Counters: t.counters, QueueCounters: t.queueCounters[queue], GiveUp: e.giveUp,
@@ -232,7 +238,7 @@ func (t *tree) ended() <-chan struct{} { return t.gone }
 
 // lose notes that an actor is no more.
 func (t *tree) lose(child *actor.PID) {
-	for _, d := range slices.Concat(t.queues, t.flushers) {
+	for _, d := range slices.Concat(t.queues, t.flushers, t.limiter) {
 		if id := d.pid.GetId(); child.GetId() == id || strings.HasPrefix(child.GetId(), id+"/") {
 			t.losing.Lock()
 			select {
@@ -245,14 +251,18 @@ func (t *tree) lose(child *actor.PID) {
 	}
 }
 
-// drain ends the work: first the queues, whose last outcomes the flushers still commit, then the flushers. It waits
-// for each, but not for actors that were given up.
+// drain ends the work: first the queues, whose last outcomes the flushers still commit, then the flushers, whose commits
+// give slots back, then the limiter. It waits for each, but not for actors that were given up.
 func (t *tree) drain(ctx context.Context, timeout time.Duration) error {
 	err := t.drainAll(ctx, t.queues, func(done chan<- struct{}) any { return actors.Drain{Timeout: timeout, Done: done} })
 	if err != nil {
 		return err
 	}
-	return t.drainAll(ctx, t.flushers, func(done chan<- struct{}) any { return actors.Flush{Timeout: removeTimeout, Done: done} })
+	flush := func(done chan<- struct{}) any { return actors.Flush{Timeout: removeTimeout, Done: done} }
+	if err := t.drainAll(ctx, t.flushers, flush); err != nil {
+		return err
+	}
+	return t.drainAll(ctx, t.limiter, flush)
 }
 
 func (t *tree) drainAll(ctx context.Context, list []drained, message func(done chan<- struct{}) any) error {

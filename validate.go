@@ -68,6 +68,7 @@ func (c Config) validate(pool *pgxpool.Pool) error {
 	c.validateQueues(p)
 	c.validateFlushers(p)
 	p.machines(c.Machines)
+	c.validateLimits(p)
 	if c.SweepBatch < 0 {
 		p.addf("SweepBatch %d: must be positive", c.SweepBatch)
 	}
@@ -174,10 +175,10 @@ func (c Config) flusherOf(queue string) int {
 }
 
 // connections is how many connections the engine can use at once: one a queue for claims and beats, three a
-// flusher (its batch, its slow lane, and what the next steps of inline chains see), two each for reaper and gc (their two sweeps), one each for await and node, and one
-// to announce.
+// flusher (its batch, its slow lane, and what the next steps of inline chains see), two each for reaper and gc (their two sweeps), one each for await and node, three for limits
+// (credits, reconciles, and what inline chains ask), and one to announce.
 func (c Config) connections() int {
-	n := len(c.Queues) + 3*len(c.Flushers) + 6
+	n := len(c.Queues) + 3*len(c.Flushers) + 9
 	if c.Pokes == PokePostgres {
 		n++
 	}
@@ -212,9 +213,6 @@ func (p *problems) machines(defs []fsm.Definition) {
 			p.addf("machine %q version %d is declared twice", spec.Name, spec.Version)
 		}
 		seen[ref] = true
-		for _, limit := range spec.RateLimits {
-			p.addf("machine %q uses the rate limit %q, which is not declared", spec.Name, limit)
-		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -108,6 +109,8 @@ type StepEnded struct {
 	Took time.Duration
 	// Step names the step to leave out of claims when End is EndUnknown.
 	Step pg.StepRef
+	// Denied says why when End is EndDenied.
+	Denied limiter.Decision
 }
 
 // StepEnd is how a step's run ended for its scheduler.
@@ -125,6 +128,8 @@ const (
 	EndAbandoned
 	// EndUnknown: this process cannot run the step, or cannot decode its state: give the claim back.
 	EndUnknown
+	// EndDenied: a limit has nothing left for the next step of an inline chain: give the claim back.
+	EndDenied
 )
 
 // CancelStep cancels the context of a running step. scheduler → steps → step.

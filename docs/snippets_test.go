@@ -263,3 +263,13 @@ func longChains() gendurable.Config {
 var _ = []fsm.Definition{approvalMachine, pollMachine, parentMachine, oneInline}
 
 var _ = []any{approve, occupant, keepOccupied, repeatable, inBulk, queues, later, oneAtATime, printSQL, otherSchema, watch, start, longChains}
+
+// rate-limits.md
+
+var _ = fsm.New[Order]("charging").
+	Step("begin", func(ctx context.Context, c *fsm.Call[Order]) (fsm.Outcome, error) {
+		return fsm.Next("charge").RateLimit("stripe:eu", 2), nil
+	}).
+	Step("charge", func(ctx context.Context, c *fsm.Call[Order]) (fsm.Outcome, error) {
+		return fsm.Done(nil), nil
+	})

@@ -3,8 +3,10 @@ package pg
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -29,16 +31,20 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Claimed, error) {
 }
 
 func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, err error) {
-	machines, versions, steps := skipArrays(r.Skip)
-	limit := r.Limit
+	args, limit := claimArgs(r), r.Limit
+	report := r.Report
+	if report == nil {
+		report = new(ClaimReport)
+	}
 	for try := 0; ; try++ {
+		args[3], report.Looked = limit, 0
 		err = onFreshPlan(ctx, s.pool, func(db DB) error {
-			rows, err := db.Query(ctx, s.sql("claim"), r.Queue, r.Worker, micros(r.Lease), limit, machines, versions, steps)
+			rows, done, err := s.sendClaim(ctx, db, r.Queue, report, args)
 			if err != nil {
 				return err
 			}
-			claimed, err = readClaimed(rows, r.Queue, limit)
-			return err
+			claimed, err = readClaimed(rows, r.Queue, limit, &report.Looked)
+			return errors.Join(err, done())
 		})
 		// Who loses a race for a key is told by its unique index. Fewer rows meet fewer keys.
 		if !isState(err, "23505") || try == claimRetries {
@@ -52,6 +58,40 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 	return claimed, err
 }
 
+// sendClaim sends the statement, behind a survey if the report asks for one. done is called after the rows were read.
+func (s *Store) sendClaim(ctx context.Context, db DB, queue string, report *ClaimReport, args []any) (rows pgx.Rows, done func() error, err error) {
+	if !report.Survey {
+		rows, err = db.Query(ctx, s.sql("claim"), args...)
+		return rows, func() error { return nil }, err
+	}
+	var b pgx.Batch
+	b.Queue(s.sql("claim_lanes"), queue)
+	b.Queue(s.sql("claim"), args...)
+	results := db.SendBatch(ctx, &b)
+	if err = results.QueryRow().Scan(&report.At, &report.Priorities); err == nil {
+		rows, err = results.Query()
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, results.Close())
+	}
+	return rows, results.Close, nil
+}
+
+// claimArgs are the arguments of the statement. Whoever names no limits sends nothing for them.
+func claimArgs(r ClaimRequest) []any {
+	machines, versions, steps := skipArrays(r.Skip)
+	var priorities []int16
+	var since []time.Time
+	for _, l := range r.Since {
+		priorities, since = append(priorities, l.Priority), append(since, l.Since)
+	}
+	limits := r.Limits
+	if limits == nil {
+		limits = new(ClaimLimits)
+	}
+	return append([]any{r.Queue, r.Worker, micros(r.Lease), r.Limit, machines, versions, steps, priorities, since}, limits.args()...)
+}
+
 // skipArrays are the steps to leave out as parallel arrays; nil when there are none, which spares the probe.
 func skipArrays(skip []StepRef) (machines []string, versions []int32, steps []string) {
 	for _, k := range skip {
@@ -61,7 +101,7 @@ func skipArrays(skip []StepRef) (machines []string, versions []int32, steps []st
 }
 
 // readClaimed reads the rows of a claim. The columns that a batch repeats share their strings.
-func readClaimed(rows pgx.Rows, queue string, limit int) ([]Claimed, error) {
+func readClaimed(rows pgx.Rows, queue string, limit int, looked *int) ([]Claimed, error) {
 	var claimed []Claimed
 	var shared interned
 	var rate, key, correlation *string
@@ -69,7 +109,7 @@ func readClaimed(rows pgx.Rows, queue string, limit int) ([]Claimed, error) {
 	row := Claimed{Queue: queue}
 	into := []any{&row.ID, &shared.machine, &row.Version, &shared.step, &row.State, &row.Attempt, &row.Awaits, &row.Priority,
 		&row.EligibleAt, &key, &row.ConcurrencyShard, &rate, &row.Weight, &correlation, &parent, &row.Claim, &row.Crashes,
-		&row.CancelReason, &row.HasInbox, &row.HasChildren}
+		&row.CancelReason, &row.HasInbox, &row.HasChildren, looked}
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		row.Machine, row.Step = shared.machine.text, shared.step.text
 		row.ConcurrencyKey, row.RateLimit, row.CorrelationKey = text(key), text(rate), text(correlation)
@@ -81,7 +121,7 @@ func readClaimed(rows pgx.Rows, queue string, limit int) ([]Claimed, error) {
 			claimed = make([]Claimed, 0, min(limit, 1000))
 		}
 		claimed = append(claimed, row)
-		row.State, row.Awaits = nil, nil
+		row.State, row.Awaits, row.ConcurrencyShard = nil, nil, nil
 		return nil
 	})
 	return claimed, err

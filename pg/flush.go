@@ -17,6 +17,8 @@ type flush struct {
 	entries []*entry            // in the caller's order
 	kinds   [ending + 1]entries // the same by statement, each in id order
 	woken   map[string]struct{} // queues that got runnable rows
+	// mark is the id of the transaction, 0 unless an outcome gives up a slot.
+	mark int64
 }
 
 // entry is one outcome on its way, with what came of it.
@@ -46,6 +48,7 @@ func newFlush(s *Store, batch []*entry) *flush {
 // send runs the whole flush as one pipeline: one round trip, one transaction. It returns nil only when it has committed.
 func (f *flush) send(ctx context.Context, conn *pgx.Conn, name string, seq, next int64) error {
 	clear(f.woken)
+	f.mark = 0
 	for _, e := range f.entries {
 		e.committed, e.cancelled, e.verdict = false, false, Verdict{ID: e.ID, Fate: Stale}
 	}
@@ -61,7 +64,27 @@ func (f *flush) send(ctx context.Context, conn *pgx.Conn, name string, seq, next
 	f.queueEnd(&b)
 	f.queueConsume(&b)
 	f.queueEndRiders(&b)
-	return conn.SendBatch(ctx, &b).Close()
+	f.queueMark(&b)
+	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	for _, e := range f.entries {
+		if e.committed && e.SlotKey != "" {
+			e.verdict.Mark = uint64(f.mark)
+		}
+	}
+	return nil
+}
+
+// queueMark asks for the transaction's id, if a slot is given up: by it the limiter tells whether a count of the slots that
+// are taken has seen the end of this holder already.
+func (f *flush) queueMark(b *pgx.Batch) {
+	for _, e := range f.entries {
+		if e.SlotKey != "" && (e.Kind != KindContinue || e.Key != KeepKey) {
+			b.Queue(f.store.sql("flush_mark")).QueryRow(func(row pgx.Row) error { return row.Scan(&f.mark) })
+			return
+		}
+	}
 }
 
 // queueSettings makes the settings that sessions do not have.

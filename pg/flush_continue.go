@@ -1,6 +1,10 @@
 package pg
 
-import "github.com/jackc/pgx/v5"
+import (
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // queueContinue adds the outcomes whose rows stay with their workers.
 func (f *flush) queueContinue(b *pgx.Batch) {
@@ -9,19 +13,28 @@ func (f *flush) queueContinue(b *pgx.Batch) {
 		return
 	}
 	n := len(of)
-	steps, states, released := make([]string, n), make(documents, n), make([]bool, n)
+	steps, states, keys := make([]string, n), make(documents, n), make([]int16, n)
 	targets, signals := []int64{}, []int64{}
+	var newKeys, limits texts // most chains have neither
+	var weights []float64
 	for i, e := range of {
-		steps[i], states[i], released[i] = e.Step, e.State, e.Key == ReleaseKey
+		steps[i], states[i], keys[i] = e.Step, e.State, int16(e.Key)
+		if e.Key == SetKey || e.RateLimit != "" {
+			if newKeys == nil {
+				newKeys, limits, weights = make(texts, n), make(texts, n), slices.Repeat([]float64{1}, n)
+			}
+			newKeys[i], limits[i], weights[i] = e.NewKey, e.RateLimit, weight(e.Weight)
+		}
 		for _, id := range e.Handed {
 			targets, signals = append(targets, e.ID), append(signals, id)
 		}
 	}
-	b.Queue(f.store.sql("flush_continue"), of.ids(), of.workers(), steps, states, released, of.claims(), targets, signals).
+	b.Queue(f.store.sql("flush_continue"), of.ids(), of.workers(), steps, states, keys, of.claims(), targets, signals,
+		newKeys, limits, weights).
 		Query(f.continued(of))
 }
 
-// continued reads the rows that were continued; a queue is that of a row which released its key.
+// continued reads the rows that were continued; a queue is that of a row which gave up its key.
 func (f *flush) continued(of entries) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id int64
@@ -51,7 +64,7 @@ func (f *flush) assumeContinued(e *entry, o owner, mine bool) {
 		return
 	}
 	e.verdict.Status, e.verdict.HasInbox, e.verdict.HasChildren = Executing, o.hasInbox, o.hasChildren
-	if e.Key == ReleaseKey {
+	if e.Key != KeepKey {
 		f.wake(o.queue)
 	}
 }

@@ -93,9 +93,11 @@ func (s *Store) release(ctx context.Context, worker string, ids []int64) (releas
 	if len(ids) == 0 {
 		return 0, 0, nil
 	}
+	var slots slots
 	err = atomically(ctx, s.pool, func(db DB) error {
-		return db.QueryRow(ctx, s.sql("release"), worker, ids).Scan(&released, &kept)
+		return db.QueryRow(ctx, s.sql("release"), worker, ids).Scan(slots.after(&released, &kept)...)
 	})
+	s.credit(slots, err)
 	return released, kept, err
 }
 
@@ -136,7 +138,9 @@ type ReapResult struct {
 // ReapLeases gives back up to limit rows whose lease has expired, with attempt + 1, and counts the crash. Any number of
 // nodes may do it at once.
 func (s *Store) ReapLeases(ctx context.Context, limit int) (ReapResult, error) {
-	r, err := s.sweep(ctx, "reap", limit)
+	var slots slots
+	r, err := s.sweep(ctx, "reap", limit, &slots)
+	s.credit(slots, err)
 	if err != nil {
 		return r, fmt.Errorf("pg: reap expired leases: %w", err)
 	}
@@ -145,19 +149,23 @@ func (s *Store) ReapLeases(ctx context.Context, limit int) (ReapResult, error) {
 
 // WakeDeadlines wakes up to limit parked rows whose await has timed out. Any number of nodes may do it at once.
 func (s *Store) WakeDeadlines(ctx context.Context, limit int) (ReapResult, error) {
-	r, err := s.sweep(ctx, "wake", limit)
+	r, err := s.sweep(ctx, "wake", limit, nil)
 	if err != nil {
 		return r, fmt.Errorf("pg: wake timed-out awaits: %w", err)
 	}
 	return r, nil
 }
 
-// sweep runs a statement that returns a number of rows and their queues. Two rows of the original engine that enter one
+// sweep runs a statement that returns a number of rows and their queues, and the slots they held if held is not nil. Two rows of the original engine that enter one
 // correlation scope in one sweep are told apart by taking fewer.
-func (s *Store) sweep(ctx context.Context, name string, limit int) (r ReapResult, err error) {
+func (s *Store) sweep(ctx context.Context, name string, limit int, held *slots) (r ReapResult, err error) {
+	into := []any{&r.Rows, &r.Queues}
+	if held != nil {
+		into = held.after(into...)
+	}
 	for {
 		err = onFreshPlan(ctx, s.pool, func(db DB) error {
-			return db.QueryRow(ctx, s.sql(name), limit).Scan(&r.Rows, &r.Queues)
+			return db.QueryRow(ctx, s.sql(name), limit).Scan(into...)
 		})
 		if !isState(err, "23505") || limit <= 1 {
 			return r, err

@@ -24,8 +24,10 @@ type RegisterResult struct {
 // the database was away: nothing goes back here, but by ReclaimStale at later beats.
 func (s *Store) RegisterNode(ctx context.Context, n Node, lease, heartbeat time.Duration) (RegisterResult, error) {
 	var r RegisterResult
+	var slots slots
 	err := atomically(ctx, s.pool, func(db DB) error {
 		r = RegisterResult{}
+		slots.clear()
 		return pgx.BeginFunc(ctx, db.(beginner), func(tx pgx.Tx) error {
 			err := tx.QueryRow(ctx, s.sql("node_lock"), n.Engine, nodeRow(n)).Scan(&r.Replaced)
 			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -41,9 +43,10 @@ func (s *Store) RegisterNode(ctx context.Context, n Node, lease, heartbeat time.
 				return nil
 			}
 			return tx.QueryRow(ctx, s.sql("reclaim"), n.Engine, n.Name, n.Incarnation, r.Replaced,
-				staleAhead(lease, heartbeat)).Scan(&r.Reclaimed, &r.Queues)
+				staleAhead(lease, heartbeat)).Scan(slots.after(&r.Reclaimed, &r.Queues)...)
 		})
 	})
+	s.credit(slots, err)
 	if err != nil {
 		return RegisterResult{}, fmt.Errorf("pg: register node %q: %w", n.Name, err)
 	}
@@ -87,9 +90,11 @@ func (s *Store) RemoveNode(ctx context.Context, n Node) error {
 // heartbeats, by the caller's own lease and heartbeat: processes that share a node name must share these, too. It returns
 // how many, and the queues where they are runnable again. One round trip.
 func (s *Store) ReclaimStale(ctx context.Context, engine, node, incarnation string, lease, heartbeat time.Duration) (n int, queues []string, err error) {
+	var slots slots
 	err = atomically(ctx, s.pool, func(db DB) error {
-		return db.QueryRow(ctx, s.sql("reclaim"), engine, node, incarnation, "", staleAhead(lease, heartbeat)).Scan(&n, &queues)
+		return db.QueryRow(ctx, s.sql("reclaim"), engine, node, incarnation, "", staleAhead(lease, heartbeat)).Scan(slots.after(&n, &queues)...)
 	})
+	s.credit(slots, err)
 	if err != nil {
 		return 0, nil, fmt.Errorf("pg: reclaim stale claims of node %q: %w", node, err)
 	}

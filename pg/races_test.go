@@ -210,7 +210,7 @@ func TestReaperMeetsFanOut(t *testing.T) {
 	reaping := func(want int) move {
 		return func(ctx context.Context, own *Store, db DB) error {
 			var r ReapResult
-			err := db.QueryRow(ctx, own.sql("reap"), 100).Scan(&r.Rows, &r.Queues)
+			err := db.QueryRow(ctx, own.sql("reap"), 100).Scan(new(slots).after(&r.Rows, &r.Queues)...)
 			if err == nil && r.Rows != want {
 				err = fmt.Errorf("reaped %d rows, expected %d", r.Rows, want)
 			}
@@ -275,7 +275,7 @@ func TestTakenWhileTheFlushWaits(t *testing.T) {
 				return err
 			},
 			"take": func(ctx context.Context, own *Store, db DB) error {
-				_, err := db.Exec(ctx, own.sql("claim"), "default", bob, int64(time.Minute/time.Microsecond), 100, nil, nil, nil)
+				_, err := db.Exec(ctx, own.sql("claim"), claimArgs(ClaimRequest{Queue: "default", Worker: bob, Lease: time.Minute, Limit: 100})...)
 				return err
 			},
 			"flush": flushing(t, s, "flush", Stale, everyKind(row, alice, []int64{handed})[kind]),
@@ -304,7 +304,7 @@ func TestClaimRaces(t *testing.T) {
 	keyed := put(t, s, 2, func(i *Insertion) { i.ConcurrencyKey, i.Queue = "k", "keyed" })
 	claiming := func(queue string, limit int) move {
 		return func(ctx context.Context, own *Store, db DB) error {
-			_, err := db.Exec(ctx, own.sql("claim"), queue, bob, int64(time.Minute/time.Microsecond), limit, nil, nil, nil)
+			_, err := db.Exec(ctx, own.sql("claim"), claimArgs(ClaimRequest{Queue: queue, Worker: bob, Lease: time.Minute, Limit: limit})...)
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/limiter"
 )
 
 // The version marks that Open accepts: the original schema's, and our part's.
@@ -33,6 +35,10 @@ type Options struct {
 	// Interoperable says that nodes of the original engine share the tables: new rows are marked as if they might
 	// have signals and children already, because the other engine does not keep our marks.
 	Interoperable bool
+	// Freed is told of the slots of gates that rows held until ReapLeases, ReclaimStale, RegisterNode or Release took them
+	// from their workers, after that is durable: they are to be credited to the limiter. It must not block. May be nil:
+	// then the reconciler finds them.
+	Freed func([]limiter.Release)
 }
 
 // Store runs the engine's statements on one schema. It is immutable and safe for concurrent use.
@@ -42,6 +48,7 @@ type Store struct {
 	engine        string
 	interoperable bool
 	sessionless   bool // the pool's sessions may have no settings; see EnginePool
+	freed         func([]limiter.Release)
 	// The sequences behind gen_durable.id and signals.id, qualified and quoted.
 	idSequence, signalSequence string
 
@@ -75,7 +82,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	s := &Store{
 		pool: pool, schema: schema, engine: o.Engine, interoperable: o.Interoperable, text: loadStatements(schema),
-		sessionless: !namesStatements(pool.Config()),
+		sessionless: !namesStatements(pool.Config()), freed: o.Freed,
 	}
 	err = pool.QueryRow(ctx, `SELECT pg_get_serial_sequence($1, 'id'), pg_get_serial_sequence($2, 'id')`,
 		pgx.Identifier{schema, "gen_durable"}.Sanitize(), pgx.Identifier{schema, "signals"}.Sanitize(),

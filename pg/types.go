@@ -89,6 +89,12 @@ type ClaimRequest struct {
 	Limit  int
 	// Skip are the steps this process cannot run: left out of the claim.
 	Skip []StepRef
+	// Limits say which gates there are, and what to leave out because its limit is exhausted. Nil: no gates.
+	Limits *ClaimLimits
+	// Since restricts the claim to these priorities, and in each to rows that are eligible since then. Nil: all.
+	Since []Lane
+	// Report is filled in, when it is not nil.
+	Report *ClaimReport
 }
 
 // Claimed is a row that this worker owns until its lease ends.
@@ -185,10 +191,10 @@ type Outcome struct {
 	Error     string        // KindFailed; KindRetry after an error (empty: last_error stays)
 	Awaits    []string      // KindAwait
 	Timeout   time.Duration // KindAwait; 0 = none
-	RateLimit string        // KindNext
-	Weight    float64       // KindNext; 0 = 1
-	Key       KeyChange     // KindNext; KindContinue, which cannot set one
-	NewKey    string        // KindNext with SetKey
+	RateLimit string        // KindNext, KindContinue
+	Weight    float64       // KindNext, KindContinue; 0 = 1
+	Key       KeyChange     // KindNext; KindContinue, which may set only the key of a gate (see ProvisionalShard)
+	NewKey    string        // KindNext, KindContinue with SetKey
 	Handed    []int64       // consumed by KindNext, KindContinue and KindChildren, ignored by the recheck of KindAwait
 	Children  []Insertion   // KindChildren
 
@@ -198,6 +204,10 @@ type Outcome struct {
 	// What the claim said of the row; it selects the riders.
 	ParentID int64
 	HasInbox bool
+	// SlotKey is the key of the gate of which the row holds a slot, empty = none, and SlotShard the slot. The flush gives it
+	// up, unless it continues the row and keeps the key; see Verdict.Mark.
+	SlotKey   string
+	SlotShard int16
 }
 
 // Fate is what became of an Outcome.
@@ -224,6 +234,9 @@ type Verdict struct {
 	HasInbox, HasChildren bool
 	// Children is how many children were really inserted.
 	Children int
+	// Mark is the id of the transaction, if in its flush an outcome gave up a slot: what a limiter.Release of that slot
+	// carries. 0 = none did, or it is not known.
+	Mark uint64
 	// Assumed: the connection was lost at COMMIT and the flush turned out to be committed, so that Status is
 	// what the outcome asked for, not what was read back.
 	Assumed bool

@@ -46,6 +46,8 @@ type Config struct {
 	Rows       Rows
 	// Await learns of settled instances while somebody waits, Poke of queues with new work. May be nil.
 	Await, Poke *actor.PID
+	// Limiter gets back the slots of gates that committed outcomes have given up. May be nil.
+	Limiter *actor.PID
 	// MaxBatch and MaxBytes bound a flush: outcomes (default 500), and bytes of their encoded contents (default
 	// 16 MiB; a larger single outcome is flushed alone).
 	MaxBatch, MaxBytes int

@@ -40,7 +40,7 @@ func (s *scheduler) call(fx *core.Effects) {
 		}, func(err error) core.Event { return core.UnheldResult{Err: err} })
 	}
 	if fx.Claim > 0 {
-		s.claim(fx.Claim, fx.Skip)
+		s.claim(fx)
 	}
 }
 
@@ -63,21 +63,6 @@ func split(err error) (kept bool, _ error) {
 		return true, nil
 	}
 	return false, err
-}
-
-func (s *scheduler) claim(n int, skip []pg.StepRef) {
-	cfg := s.cfg
-	s.ask(func(ctx context.Context) core.Event {
-		begun := time.Now()
-		rows, err := cfg.Store.Claim(ctx, pg.ClaimRequest{
-			Queue: cfg.Queue, Worker: cfg.Worker, Lease: cfg.Lease, Limit: n, Skip: skip,
-		})
-		countClaim(cfg.QueueCounters, len(rows), err)
-		if err != nil {
-			return core.ClaimResult{Err: err, Unknown: true}
-		}
-		return core.ClaimResult{Rows: rows, Took: time.Since(begun)}
-	}, func(err error) core.Event { return core.ClaimResult{Err: err, Unknown: true} })
 }
 
 func countClaim(c *actors.QueueCounters, rows int, err error) {

@@ -46,7 +46,7 @@ func TestLockedRowsAreWaitedForOneByOne(t *testing.T) {
 		}
 	}))
 	defer func() { _ = system.Root.StopFuture(self).Wait() }()
-	s := &scheduler{cfg: cfg, life: newLife(), self: self, root: system.Root}
+	s := &scheduler{cfg: cfg, life: newLife(nil), self: self, root: system.Root}
 	defer s.life.end()
 	fx := &core.Effects{}
 	for id := range rows {

@@ -57,6 +57,10 @@ type Config struct {
 	// Flushers commit the outcomes. Children of one parent go to one of them.
 	Flushers []*actor.PID
 	Logger   *slog.Logger
+	// Limiter admits rows to gates and rate limits. Nil: nothing is limited. Gates are the names of the gates in force;
+	// the queue learns of changes by actors.LimitsInForce.
+	Limiter *actor.PID
+	Gates   []string
 
 	// Concurrency is how many steps run at once, those that wait for their commit included; default 10.
 	Concurrency int
@@ -119,12 +123,12 @@ func (c *Config) core() core.Config {
 	}
 }
 
-// Props makes the supervisor of a queue, for one spawn. It takes actors.Poke, actors.CancelRequested and
-// actors.Drain. A drained queue goes on answering; it is stopped like any actor, and then leaves what still runs
+// Props makes the supervisor of a queue, for one spawn. It takes actors.Poke, actors.CancelRequested,
+// actors.LimitsInForce, actors.SlotsFreed and actors.Drain. A drained queue goes on answering; it is stopped like any actor, and then leaves what still runs
 // to its lease.
 func Props(cfg Config) *actor.Props {
 	cfg.fill()
-	life := newLife()
+	life := newLife(cfg.Gates)
 	supervision := actors.NewSupervisor(actors.Supervision{Logger: cfg.Logger, Counters: cfg.Counters, GiveUp: cfg.GiveUp})
 	return actors.NewProps(cfg.Logger, cfg.Counters, func() actor.Actor {
 		return &queue{cfg: &cfg, life: life}

@@ -195,7 +195,7 @@ func TestAStepIsNotBegunInADrain(t *testing.T) {
 	})
 	cfg := &Config{Worker: other, Store: h.table, Flushers: []*actor.PID{h.flusher}}
 	cfg.fill()
-	s := &step{cfg: cfg, life: newLife()}
+	s := &step{cfg: cfg, life: newLife(nil)}
 	defer s.life.end()
 	s.life.drain(actors.Drain{Timeout: time.Hour}, time.Now())
 	row := h.table.look(id).Claimed

@@ -28,6 +28,9 @@ func outcome(worker string, row *pg.Claimed, e *fsm.Encoded) pg.Outcome {
 		RateLimit: e.RateLimit, Weight: e.Weight, Key: pg.KeyChange(e.Key), NewKey: e.NewKey, Handed: e.Handed,
 		ParentID: row.ParentID, HasInbox: row.HasInbox,
 	}
+	if row.ConcurrencyShard != nil && *row.ConcurrencyShard >= 0 {
+		o.SlotKey, o.SlotShard = row.ConcurrencyKey, *row.ConcurrencyShard
+	}
 	if len(e.Children) > 0 {
 		o.Children = make([]pg.Insertion, len(e.Children))
 		for i, c := range e.Children {

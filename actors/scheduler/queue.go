@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -34,7 +35,11 @@ func (q *queue) Receive(ctx actor.Context) {
 		// Kept here as well: the scheduler that takes the message may fail before it has acted on it.
 		q.life.drain(m, time.Now())
 		ctx.Send(q.scheduler, m)
-	case actors.Poke, actors.CancelRequested:
+	case actors.LimitsInForce:
+		// Kept here as well, for the steps of inline chains and for a scheduler that starts later.
+		q.life.setGates(m.Config.GateNames())
+		ctx.Send(q.scheduler, m)
+	case actors.Poke, actors.CancelRequested, actors.SlotsFreed:
 		ctx.Send(q.scheduler, m)
 	case actors.Crash:
 		panic("told to crash")
@@ -74,6 +79,9 @@ type life struct {
 	// draining is set once the queue is to end. The steps of inline chains read it.
 	draining atomic.Bool
 
+	// gates are the names of the gates in force; the steps of inline chains read them. Invariant: the map is not changed.
+	gates atomic.Pointer[map[string]bool]
+
 	schedulers atomic.Int64 // incarnations so far
 	steps      atomic.Int64
 
@@ -87,10 +95,23 @@ type life struct {
 
 const maxUndecodable = 1000
 
-func newLife() *life {
+func newLife(gates []string) *life {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &life{ctx: ctx, end: cancel, undecodable: map[pg.StepRef]bool{}}
+	l := &life{ctx: ctx, end: cancel, undecodable: map[pg.StepRef]bool{}}
+	l.setGates(gates)
+	return l
 }
+
+func (l *life) setGates(names []string) {
+	gates := make(map[string]bool, len(names))
+	for _, n := range names {
+		gates[n] = true
+	}
+	l.gates.Store(&gates)
+}
+
+// gated reports whether a key belongs to a gate in force.
+func (l *life) gated(key string) bool { return (*l.gates.Load())[limiter.NameOf(key)] }
 
 // drain notes that the queue is to end; the earliest end counts.
 func (l *life) drain(d actors.Drain, now time.Time) {

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -60,6 +62,10 @@ func (s *scheduler) Receive(ctx actor.Context) {
 		}
 	case actors.Poke:
 		s.on(core.Poked{In: m.In})
+	case actors.LimitsInForce:
+		s.on(core.InForce{Config: m.Config})
+	case actors.SlotsFreed:
+		s.on(core.Freed{Keys: m.Keys})
 	case actors.CancelRequested:
 		s.on(core.CancelRequested{ID: m.ID, Reason: m.Reason})
 	case actors.Running:
@@ -76,7 +82,9 @@ func (s *scheduler) Receive(ctx actor.Context) {
 // start begins a life. The first one has the identity for itself; a later one finds what the earlier left.
 func (s *scheduler) start(ctx actor.Context) {
 	s.self, s.root = ctx.Self(), ctx.ActorSystem().Root
-	s.core = core.New(s.cfg.core(), s.incarnation > 1, time.Now())
+	cfg := s.cfg.core()
+	cfg.Gates = slices.Collect(maps.Keys(*s.life.gates.Load()))
+	s.core = core.New(cfg, s.incarnation > 1, time.Now())
 	s.on(core.Tick{})
 	s.drain()
 }
@@ -101,7 +109,12 @@ func (s *scheduler) answered(m answer) {
 		s.on(m.event)
 		return
 	}
-	if r, claim := m.event.(core.ClaimResult); claim && (r.Err != nil || len(r.Rows) > 0) {
+	switch r := m.event.(type) {
+	case core.ClaimResult:
+		if r.Err != nil || len(r.Rows) > 0 || r.Pending > 0 {
+			s.on(core.Orphaned{})
+		}
+	case core.AdmitResult:
 		s.on(core.Orphaned{})
 	}
 }
@@ -132,6 +145,9 @@ func (s *scheduler) tell(fx *core.Effects) {
 	}
 	if fx.AskRunning {
 		s.root.Send(s.steps, actors.ListRunning{})
+	}
+	if len(fx.LostSlots) > 0 && s.cfg.Limiter != nil {
+		s.root.Send(s.cfg.Limiter, actors.CreditSlots{Lost: fx.LostSlots})
 	}
 }
 

@@ -150,7 +150,7 @@ func TestStepsThatStopStartNothing(t *testing.T) {
 	t.Parallel()
 	long := newBlocking("long")
 	h := open(t, nil, long)
-	life := newLife()
+	life := newLife(nil)
 	defer life.end()
 	cfg := &Config{Worker: "e:q@n-00000000000000ff", Store: h.table, Logger: slog.New(slog.DiscardHandler), QueueCounters: h.counts}
 	cfg.fill()

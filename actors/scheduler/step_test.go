@@ -26,7 +26,7 @@ func TestARunThatWasLostBeforeItBeganDoesNotBegin(t *testing.T) {
 		})
 		cfg := &Config{}
 		cfg.fill()
-		s := &step{cfg: cfg, life: newLife()}
+		s := &step{cfg: cfg, life: newLife(nil)}
 		r := newRun(actors.RunStep{Claimed: &pg.Claimed{ID: 1, Machine: "m", Version: 1, Step: "a", State: []byte("{}")}, Spec: m.Spec()})
 		c.lose(r)
 		if e := s.carryOut(r); e.End != c.want {

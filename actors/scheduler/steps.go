@@ -11,6 +11,7 @@ import (
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -230,7 +231,18 @@ func (s *steps) settle(ctx actor.Context, r *run, e actors.StepEnded) {
 	delete(s.runs, r.row.ID)
 	r.cancel(context.Canceled) // frees what hangs on the context
 	countEnd(s.cfg.QueueCounters, e.End)
+	s.leaveSlot(ctx, r, e.End)
 	ctx.Send(s.scheduler, e)
+}
+
+// leaveSlot tells the limiter of a slot that whoever takes the row will give back: it is not renewed any more. The step actor
+// is through with the run, or dead.
+func (s *steps) leaveSlot(ctx actor.Context, r *run, end actors.StepEnd) {
+	row := r.at
+	if s.cfg.Limiter == nil || end != actors.EndVanished && end != actors.EndAbandoned || row.ConcurrencyShard == nil || *row.ConcurrencyShard < 0 {
+		return
+	}
+	ctx.Send(s.cfg.Limiter, actors.CreditSlots{Lost: []limiter.Slot{{ID: row.ID, Claim: row.Claim, Key: row.ConcurrencyKey, Shard: *row.ConcurrencyShard}}})
 }
 
 func countEnd(c *actors.QueueCounters, end actors.StepEnd) {
@@ -244,7 +256,7 @@ func countEnd(c *actors.QueueCounters, end actors.StepEnd) {
 		c.Vanished.Add(1)
 	case actors.EndAbandoned:
 		c.Abandoned.Add(1)
-	case actors.EndUnknown:
+	case actors.EndUnknown, actors.EndDenied:
 		c.GivenBack.Add(1)
 	}
 }

@@ -3,11 +3,12 @@
 -- $1 bigint limit
 -- Each crash counts an attempt, so there were no more crashes than attempts: the original engine's progress sets attempt
 -- back without knowing of our count.
--- Takes the rows in lease order with SKIP LOCKED. Returns how many, and their queues.
+-- Takes the rows in lease order with SKIP LOCKED. Returns how many, their queues, and the slots they held, see release.
 -- A row whose correlation key (of a scope of the original engine) is occupied meanwhile is left until it is free; of several with one key, one is taken.
 -- Index: gen_durable_lease, then gen_durable_pkey from an array.
 WITH expired AS MATERIALIZED (
-    SELECT g.id, CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
+    SELECT g.id, g.claims, g.concurrency_key, g.concurrency_shard,
+           CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
       FROM public.gen_durable g
      WHERE g.status = 'executing'
        AND g.lease_expires_at < now()
@@ -16,15 +17,20 @@ WITH expired AS MATERIALIZED (
      ORDER BY g.lease_expires_at
      LIMIT $1
        FOR NO KEY UPDATE OF g SKIP LOCKED
+), taken AS MATERIALIZED (
+    SELECT e.* FROM expired e WHERE e.entering IS NULL
+    UNION ALL
+    (SELECT DISTINCT ON (e.entering) e.* FROM expired e WHERE e.entering IS NOT NULL ORDER BY e.entering, e.id)
 ), reaped AS (
     UPDATE public.gen_durable g
        SET status = 'runnable', attempt = CASE WHEN g.attempt < 2147483647 THEN g.attempt + 1 ELSE g.attempt END,
            crashes = CASE WHEN g.crash_step = g.step THEN least(g.crashes, g.attempt) + 1 ELSE 1 END, crash_step = g.step,
            locked_by = NULL, lease_expires_at = NULL, concurrency_shard = NULL, updated_at = now()
-     WHERE g.id = ANY (ARRAY(SELECT e.id FROM expired e WHERE e.entering IS NULL
-                          UNION ALL
-                          (SELECT DISTINCT ON (e.entering) e.id FROM expired e WHERE e.entering IS NOT NULL
-                            ORDER BY e.entering, e.id)))
+     WHERE g.id = ANY (ARRAY(SELECT t.id FROM taken t))
     RETURNING g.queue
 )
-SELECT count(*)::int, coalesce(array_agg(DISTINCT r.queue), '{}') FROM reaped r
+SELECT u.n, u.queues,
+       coalesce(h.ids, '{}'), h.claims, h.keys, h.shards, CASE WHEN h.ids IS NOT NULL THEN pg_current_xact_id()::text::bigint ELSE 0 END
+  FROM (SELECT count(*)::int AS n, coalesce(array_agg(DISTINCT r.queue), '{}') AS queues FROM reaped r) u,
+       (SELECT array_agg(t.id) AS ids, array_agg(t.claims) AS claims, array_agg(t.concurrency_key) AS keys, array_agg(t.concurrency_shard) AS shards
+          FROM taken t WHERE t.concurrency_shard >= 0 AND t.concurrency_key IS NOT NULL) h

@@ -29,6 +29,8 @@ type Config struct {
 	DrainGrace time.Duration
 	// Knows says whether this process can run a step; nil = any.
 	Knows func(pg.StepRef) bool
+	// Gates are the names of the gates in force.
+	Gates []string
 	// Jitter returns a number from 0 up to 1; nil = always a half.
 	Jitter func() float64
 }
@@ -101,6 +103,8 @@ type Core struct {
 	beat   beat
 	unheld unheld
 	drain  drain
+	limits limits
+	scan   scan
 
 	skip      []pg.StepRef
 	skipped   map[pg.StepRef]bool
@@ -121,7 +125,7 @@ func New(cfg Config, resumed bool, now time.Time) *Core {
 	cfg.fill()
 	c := &Core{
 		cfg: cfg, running: map[int64]*held{}, buffered: map[int64]*held{}, twins: map[int64]*held{}, left: map[int64]time.Time{},
-		skipped: map[pg.StepRef]bool{}, known: !resumed,
+		skipped: map[pg.StepRef]bool{}, known: !resumed, limits: newLimits(cfg.Gates),
 	}
 	c.beat.next = now.Add(cfg.Heartbeat)
 	c.supply.start(cfg, now)
@@ -143,6 +147,16 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 	switch e := e.(type) {
 	case ClaimResult:
 		c.onClaim(e, now)
+	case AdmitResult:
+		c.onAdmit(e, now)
+	case InForce:
+		if c.limits.inForce(e.Config) {
+			c.stir()
+		}
+	case Freed:
+		if c.limits.freed(e.Keys, now) {
+			c.stir()
+		}
 	case Ended:
 		c.onEnded(e, now)
 	case Poked:
@@ -154,6 +168,7 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 		c.onExtend(e, now)
 	case ReleaseResult:
 		c.releasing--
+		c.scan.stir()
 		c.heard(e.Err)
 		if e.Err != nil || e.Kept {
 			c.suspect(now) // what was not given back is claimed and not held
@@ -290,9 +305,19 @@ func (c *Core) onEnded(e Ended, now time.Time) {
 		if !h.lost {
 			c.release(e.ID)
 		}
+	case actors.EndDenied:
+		c.supply.at(now.Add(retryMin)) // when the row is back
+		if e.Denied.By != "" {
+			c.limits.deny(limitKey{e.Denied.By, e.Denied.Key}, e.Denied, 0, now, c.cfg.Jitter())
+		}
+		if !h.lost {
+			c.release(e.ID)
+		}
 	}
-	if h.row == nil || h.row.ConcurrencyKey != "" {
-		c.supply.poke() // the key is free: a row that it held back may run
+	// A gate's slot comes free with its credit, of which a Freed tells.
+	if h.row == nil || h.row.ConcurrencyKey != "" && h.row.ConcurrencyShard == nil {
+		c.scan.stir() // the key is free: a row that it held back may run
+		c.supply.poke()
 	}
 	if t := c.twins[e.ID]; t != nil {
 		delete(c.twins, e.ID)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -20,7 +21,27 @@ type (
 		Unknown bool
 		// Took is the length of the round trip.
 		Took time.Duration
+		// Pending says that so many rows more were claimed, of which the limiter decides: an AdmitResult follows.
+		Pending int
+		// Looked is how many rows could have been claimed, if that is more than were.
+		Looked int
+		// Priorities, At and the place of the least urgent row, pending ones included, answer Effects.Survey.
+		Priorities   []int16
+		At           time.Time
+		LastPriority int16
+		LastEligible time.Time
 	}
+	// AdmitResult follows a ClaimResult with Pending rows: these rows, and what the limiter said of each. With an error it
+	// is not known.
+	AdmitResult struct {
+		Rows      []pg.Claimed
+		Decisions []limiter.Decision
+		Err       error
+	}
+	// InForce says which limits there are.
+	InForce struct{ Config limiter.Config }
+	// Freed says that slots of gates' keys were given back by this process.
+	Freed struct{ Keys []string }
 	// Ended says that a started row holds its slot no more.
 	Ended struct{ actors.StepEnded }
 	// Poked says that the queue has runnable work, or will have it In from now.
@@ -65,6 +86,9 @@ type (
 )
 
 func (ClaimResult) event()     {}
+func (AdmitResult) event()     {}
+func (InForce) event()         {}
+func (Freed) event()           {}
 func (Ended) event()           {}
 func (Poked) event()           {}
 func (Tick) event()            {}
@@ -98,13 +122,20 @@ type Effects struct {
 	// ReleaseUnheld gives back every row that is claimed under this identity and is not in Held.
 	ReleaseUnheld bool
 	Held          []int64
-	// Claim, when above 0, claims so many rows, without those in Skip.
-	Claim int
-	Skip  []pg.StepRef
+	// Claim, when above 0, claims so many rows, without those in Skip and what Limits leave out, from Since on. Survey asks
+	// how far it looked.
+	Claim  int
+	Skip   []pg.StepRef
+	Limits *pg.ClaimLimits
+	Since  []pg.Lane
+	Survey bool
 	// Wake is when the next Tick is due; it replaces the one asked for before. Zero = none.
 	Wake time.Time
 	// Drained says, once, that a drain has come to its end.
 	Drained bool
+
+	// LostSlots are slots of gates of buffered rows that were lost: whoever took the rows gives them back.
+	LostSlots []limiter.Slot
 
 	// Lost is how many rows a heartbeat found lost; Unknown the steps that this process was found unable to run;
 	// Outage and Recovered tell the beginning and the end of a time in which the database does not answer.

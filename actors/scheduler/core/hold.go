@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -29,6 +30,7 @@ func (c *Core) take(row *pg.Claimed, now time.Time) bool {
 		return true
 	}
 	if old := c.buffered[row.ID]; old != nil {
+		c.lostSlot(old)
 		*old = *h // the lease of the buffered one had run out
 		return true
 	}
@@ -168,12 +170,24 @@ func (c *Core) dropBuffered(lost map[int64]bool) {
 	for _, h := range c.buffer {
 		if !lost[h.id] {
 			kept = append(kept, h)
+		} else {
+			c.lostSlot(h)
 		}
 	}
 	c.buffer = kept
 	for id := range lost {
+		if t := c.twins[id]; t != nil {
+			c.lostSlot(t)
+		}
 		delete(c.buffered, id)
 		delete(c.twins, id)
+	}
+}
+
+// lostSlot notes the slot of a row that waited and is somebody else's now.
+func (c *Core) lostSlot(h *held) {
+	if r := h.row; r.ConcurrencyShard != nil && *r.ConcurrencyShard >= 0 {
+		c.fx.LostSlots = append(c.fx.LostSlots, limiter.Slot{ID: r.ID, Claim: r.Claim, Key: r.ConcurrencyKey, Shard: *r.ConcurrencyShard})
 	}
 }
 
@@ -224,7 +238,7 @@ func (c *Core) onUnheld(e UnheldResult, now time.Time) {
 		return
 	}
 	if e.Released > 0 {
-		c.supply.note(known)
+		c.stir()
 	}
 	if e.Kept {
 		c.unheld.until = now.Add(c.cfg.Lease)

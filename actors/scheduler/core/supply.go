@@ -31,6 +31,9 @@ type supply struct {
 		asked    int
 		why      hint
 		heard    hint // the strongest hint that came while it was on its way
+		// admitting: it has brought rows, of some of which the limiter decides just now. It is not over before that.
+		admitting bool
+		rows      int // that it brought; then those that it could have brought
 	}
 	lastRows time.Time // when a claim last brought rows
 
@@ -108,8 +111,8 @@ func (s *supply) pokeAt() time.Time {
 }
 
 // answered takes the outcome of a claim.
-func (s *supply) answered(cfg Config, rows int, now time.Time) {
-	why, heard := s.claim.why, s.claim.heard
+func (s *supply) answered(cfg Config, now time.Time) {
+	why, heard, rows := s.claim.why, s.claim.heard, s.claim.rows
 	short := rows < s.claim.asked
 	s.claim.inFlight, s.claim.heard = false, dry
 	switch {
@@ -158,9 +161,16 @@ func (c *Core) decideClaim(now time.Time) {
 		return
 	}
 	s.due(now)
+	if c.releasing == 0 && c.limits.due(now) {
+		c.stir()
+	}
+	if at := c.scan.next(); !at.IsZero() && !at.After(now) {
+		s.note(known)
+	}
 	if n, _ := c.claimNow(now); n > 0 {
 		s.claim.inFlight, s.claim.asked, s.claim.why = true, n, s.hint
-		c.fx.Claim, c.fx.Skip = n, c.skip
+		c.fx.Claim, c.fx.Skip, c.fx.Limits = n, c.skip, c.limits.forClaim()
+		c.fx.Since, c.fx.Survey = c.scan.begin(now)
 	}
 }
 
@@ -171,11 +181,7 @@ func (c *Core) claimNow(now time.Time) (n int, until time.Time) {
 		return 0, time.Time{}
 	}
 	if s.hint == dry {
-		until = s.nextPoll
-		if len(s.future) > 0 && s.future[0].Before(until) {
-			until = s.future[0]
-		}
-		return 0, until
+		return 0, c.sooner(s.nextPoll)
 	}
 	n, until = c.wanted(now)
 	if n == 0 {
@@ -185,17 +191,33 @@ func (c *Core) claimNow(now time.Time) (n int, until time.Time) {
 		return 0, s.retryAt
 	}
 	if s.hint == poked && s.pokeAt().After(now) {
-		until = s.pokeAt()
-		if len(s.future) > 0 && s.future[0].Before(until) {
-			until = s.future[0]
-		}
-		return 0, until
+		return 0, c.sooner(s.pokeAt())
 	}
 	return n, time.Time{}
 }
 
+// sooner is the earlier of a time and the next at which rows are known to become eligible, or a limit to open.
+func (c *Core) sooner(at time.Time) time.Time {
+	if future := c.supply.future; len(future) > 0 && future[0].Before(at) {
+		at = future[0]
+	}
+	if s := c.limits.soonest; c.releasing == 0 && !s.IsZero() && s.Before(at) {
+		at = s
+	}
+	if s := c.scan.next(); !s.IsZero() && s.Before(at) {
+		at = s
+	}
+	return at
+}
+
+// stir notes that rows which could not run before can, perhaps.
+func (c *Core) stir() {
+	c.scan.stir()
+	c.supply.note(known)
+}
+
 func (c *Core) onClaim(e ClaimResult, now time.Time) {
-	if !c.supply.claim.inFlight {
+	if !c.supply.claim.inFlight || c.supply.claim.admitting {
 		return
 	}
 	c.heard(e.Err)
@@ -206,6 +228,7 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 		}
 		return
 	}
+	c.scan.claimed(&e, c.supply.claim.asked, now)
 	unknownBefore := len(c.fx.Unknown)
 	usable := 0
 	idle := len(c.running) == 0
@@ -214,15 +237,31 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 			usable++
 		}
 	}
-	c.supply.answered(c.cfg, len(e.Rows), now)
 	if usable > 0 {
 		c.demand.claimed(e.Took)
 		if idle {
 			c.demand.began(now)
 		}
-	} else if len(e.Rows) > 0 && len(c.fx.Unknown) == unknownBefore {
+	}
+	if c.supply.claim.rows = max(len(e.Rows)+e.Pending, e.Looked); e.Pending > 0 {
+		c.supply.claim.admitting = true
+		return
+	}
+	heard := c.supply.claim.heard
+	c.claimed(now)
+	if usable == 0 && len(e.Rows) > 0 && len(c.fx.Unknown) == unknownBefore {
 		// Nothing but rows that cannot run here and that the claim was asked to leave out: no need to hurry.
-		c.supply.hint = c.supply.claim.heard
+		c.supply.hint = heard
+	}
+}
+
+// claimed ends a claim, now that it is known of each row whether it may run.
+func (c *Core) claimed(now time.Time) {
+	c.supply.answered(c.cfg, now)
+	if len(c.limits.probed) > 0 {
+		// Rows that a claim passes over by the counters are found by the poll alone when another process frees a slot.
+		c.supply.poll = c.cfg.PollBusy
+		c.supply.armPoll(c.cfg, now)
 	}
 }
 

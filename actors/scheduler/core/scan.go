@@ -1,0 +1,111 @@
+package core
+
+import (
+	"time"
+
+	"github.com/gendurable/gendurable/pg"
+)
+
+const (
+	// slowClaim is from when on a claim has walked over many rows that nobody can run, or that are dead and cannot be cleaned
+	// away, rather than brought some; perRow is what a row that it brings may take.
+	slowClaim = 20 * time.Millisecond
+	perRow    = 100 * time.Microsecond
+	// fullEvery is how often all rows are looked at, whatever that costs.
+	fullEvery = time.Second
+	// lateCommit is how long an insert may take from its eligible_at to its commit and not be missed by the claims between.
+	lateCommit = time.Second
+	// uselessFor is for how long nothing is passed over after that has brought no gain.
+	uselessFor = 10 * time.Second
+)
+
+// scan decides where claims begin. As a rule each looks at all rows that are eligible. When that has become slow, the rows that
+// nobody could run at the last full look are passed over, and full looks are made about once a second: they find what has
+// come to life there unheard. What this process itself brings to life there, a key that came free or rows that it gave back, it
+// looks for at once, but spends no more than a fifth of its time on it.
+type scan struct {
+	since  []pg.Lane // where to begin; nil = everywhere
+	survey bool      // the next full claim learns how far it looked
+	fullAt time.Time // when the next full claim is due, while since is set
+	// stirred: rows before since may have come to life.
+	stirred   bool
+	stirredAt time.Time     // when to look for those at the earliest
+	fullTook  time.Duration // the last claim that set since
+	useless   time.Time     // nothing is passed over until then
+
+	inFlight struct{ full, survey bool }
+}
+
+// stir notes that rows that were passed over may have come to life.
+func (s *scan) stir() { s.stirred = true }
+
+// begin says where a claim that is made now begins, and whether it is to learn how far it looked.
+func (s *scan) begin(now time.Time) (since []pg.Lane, survey bool) {
+	due := s.since == nil || !s.fullAt.After(now)
+	s.inFlight.full = due || s.stirred && !s.stirredAt.After(now)
+	s.inFlight.survey = due && s.survey
+	if s.inFlight.full {
+		s.stirred = false
+		return nil, s.inFlight.survey
+	}
+	return s.since, false
+}
+
+// next is when a claim is to look for rows that were passed over and may have come to life; zero = none are known of, or
+// whoever said so asks for a claim anyway.
+func (s *scan) next() time.Time {
+	switch {
+	case !s.stirred || s.since == nil:
+		return time.Time{}
+	case s.fullAt.Before(s.stirredAt):
+		return s.fullAt
+	}
+	return s.stirredAt
+}
+
+// claimed takes what a claim came to.
+func (s *scan) claimed(e *ClaimResult, asked int, now time.Time) {
+	rows := len(e.Rows) + e.Pending
+	if s.inFlight.full {
+		s.stirredAt = time.Time{}
+	}
+	slow := e.Took-time.Duration(rows)*perRow >= slowClaim
+	switch {
+	case !s.inFlight.full:
+		if 2*e.Took > s.fullTook { // it is something else that takes the time
+			s.since, s.survey, s.useless = nil, false, now.Add(uselessFor)
+		} else if !s.stirred && s.fullAt.After(now) {
+			s.stirred, s.stirredAt = true, s.fullAt // what it was made for may be among those passed over
+		}
+	case !slow:
+		if s.inFlight.survey {
+			s.since, s.survey = nil, false
+		}
+	case s.inFlight.survey:
+		s.since, s.fullAt, s.fullTook = lanes(e, asked), now.Add(fullEvery), e.Took
+	default:
+		s.survey = s.useless.Before(now)
+		if rows == 0 { // in vain
+			s.stirredAt = now.Add(min(4*e.Took, fullEvery))
+		}
+	}
+}
+
+// lanes are where to begin after a claim that looked at everything: behind what it found that nobody can run.
+func lanes(e *ClaimResult, asked int) []pg.Lane {
+	looked := e.At.Add(-lateCommit)
+	short := max(len(e.Rows)+e.Pending, e.Looked) < asked
+	since := make([]pg.Lane, 0, len(e.Priorities))
+	for _, p := range e.Priorities {
+		lane := pg.Lane{Priority: p, Since: looked}
+		switch {
+		case short || p < e.LastPriority:
+		case p > e.LastPriority:
+			lane.Since = time.Time{}
+		case e.LastEligible.Before(looked):
+			lane.Since = e.LastEligible
+		}
+		since = append(since, lane)
+	}
+	return since
+}
