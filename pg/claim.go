@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -66,13 +67,16 @@ func readClaimed(rows pgx.Rows, queue string, limit int) ([]Claimed, error) {
 	var shared interned
 	var rate, key, correlation *string
 	var parent *int64
+	var trace *string
+	var claimedAt time.Time
 	row := Claimed{Queue: queue}
 	into := []any{&row.ID, &shared.machine, &row.Version, &shared.step, &row.State, &row.Attempt, &row.Awaits, &row.Priority,
 		&row.EligibleAt, &key, &row.ConcurrencyShard, &rate, &row.Weight, &correlation, &parent, &row.Claim, &row.Crashes,
-		&row.CancelReason, &row.HasInbox, &row.HasChildren}
+		&row.CancelReason, &row.HasInbox, &row.HasChildren, &trace, &claimedAt}
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		row.Machine, row.Step = shared.machine.text, shared.step.text
 		row.ConcurrencyKey, row.RateLimit, row.CorrelationKey = text(key), text(rate), text(correlation)
+		row.TraceContext, row.Waited = text(trace), max(claimedAt.Sub(row.EligibleAt), 0)
 		row.ParentID = 0
 		if parent != nil {
 			row.ParentID = *parent

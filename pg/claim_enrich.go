@@ -67,10 +67,12 @@ func (s *Store) enrich(ctx context.Context, claimed []Claimed) error {
 // readInboxes reads signals, at most HandedOver and one a target, and puts each inbox in order.
 func readInboxes(rows pgx.Rows, byID map[int64]*Claimed) error {
 	var target int64
+	var trace *string
 	var sig Signal
-	into := append([]any{&target}, sig.into()...)
+	into := append([]any{&target, &trace}, sig.into()...)
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		c := byID[target]
+		sig.TraceContext = text(trace)
 		c.Inbox = append(c.Inbox, sig)
 		sig.Payload = nil
 		return nil
@@ -99,10 +101,12 @@ func keepAwaited(inbox []Signal, awaits []string) []Signal {
 
 func readChildren(rows pgx.Rows, byID map[int64]*Claimed) error {
 	var parent int64
+	var trace *string
 	var child Child
-	into := append([]any{&parent}, child.into()...)
+	into := append([]any{&parent, &trace}, child.into()...)
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		c := byID[parent]
+		child.TraceContext = text(trace)
 		if len(c.Children) == HandedOver {
 			c.MoreChildren = true
 			return nil

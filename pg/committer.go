@@ -308,6 +308,7 @@ func (c *Committer) endCancelled(ctx context.Context, f *flush) {
 		if o := owners[e.ID]; o.is(e) && o.reason != nil {
 			ends = append(ends, &entry{Outcome: &Outcome{
 				ID: e.ID, Worker: e.Worker, Claim: e.Claim, Kind: KindFailed, Error: *o.reason, ParentID: e.ParentID, HasInbox: true,
+				TraceContext: e.TraceContext, Record: e.Record,
 			}})
 		}
 	}

@@ -37,7 +37,7 @@ func (s *Store) signalOne(ctx context.Context, db DB, d *Delivery) ([]Delivered,
 	}
 	var out Delivered
 	var signal *int64
-	err := db.QueryRow(ctx, s.sql("signal_one"), d.ID, key, d.Name, jsonOrEmpty(d.Payload), d.DedupKey).
+	err := db.QueryRow(ctx, s.sql("signal_one"), d.ID, key, d.Name, jsonOrEmpty(d.Payload), d.DedupKey, d.TraceContext).
 		Scan(&out.TargetID, &signal, &out.Queue, &out.Woken)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
@@ -51,14 +51,21 @@ func (s *Store) signalMany(ctx context.Context, db DB, ds []Delivery) ([]Deliver
 	n := len(ds)
 	ids, keys, names := make([]int64, n), make([]string, n), make([]string, n)
 	payloads, dedup := make([]string, n), make([]string, n)
+	var traces texts // nothing at all when none has one
 	for i := range ds {
 		d := &ds[i]
 		if ids[i] = d.ID; d.ID == 0 {
 			keys[i] = d.Key
 		}
+		if d.TraceContext != "" && traces == nil {
+			traces = make(texts, n)
+		}
+		if traces != nil {
+			traces[i] = d.TraceContext
+		}
 		names[i], payloads[i], dedup[i] = d.Name, jsonOrEmpty(d.Payload), d.DedupKey
 	}
-	rows, err := db.Query(ctx, s.sql("signal"), ids, keys, names, payloads, dedup, s.signalSequence)
+	rows, err := db.Query(ctx, s.sql("signal"), ids, keys, names, payloads, dedup, s.signalSequence, traces)
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,7 @@ type Insertion struct {
 	EligibleAt       time.Time
 	Delay            time.Duration
 	RequestID        string
+	TraceContext     string
 }
 
 // Inserted answers one Insertion.
@@ -63,6 +64,8 @@ type Delivery struct {
 	Name     string
 	Payload  []byte // JSON
 	DedupKey string // empty = none
+	// TraceContext is where a trace goes on from this signal: a W3C traceparent; empty = none.
+	TraceContext string
 }
 
 // Delivered answers one Delivery.
@@ -118,6 +121,10 @@ type Claimed struct {
 	// HasInbox and HasChildren say that there may be some; they select the enrichment and the riders.
 	HasInbox    bool
 	HasChildren bool
+	// TraceContext is the W3C traceparent of the span before: the last step's, or the insert's. Empty = none.
+	TraceContext string
+	// Waited is how long the row had been eligible when it was claimed, by the database's clock. Never negative.
+	Waited time.Duration
 
 	// Inbox: at most 1,000, the awaited names first when there are more, then oldest first.
 	Inbox        []Signal
@@ -133,6 +140,8 @@ type Signal struct {
 	Name       string
 	Payload    []byte
 	InsertedAt time.Time
+	// TraceContext is that of its Delivery; only of signals that a claim or Enrich hands over.
+	TraceContext string `db:"-"`
 }
 
 // Child is a child as its parent sees it.
@@ -144,6 +153,8 @@ type Child struct {
 	State          []byte
 	Result         []byte
 	Error          string
+	// TraceContext is that of its last step, or of its insert; only of children that a claim or Enrich hands over.
+	TraceContext string `db:"-"`
 }
 
 // Kind is what an Outcome does to its row.
@@ -198,6 +209,12 @@ type Outcome struct {
 	// What the claim said of the row; it selects the riders.
 	ParentID int64
 	HasInbox bool
+
+	// TraceContext is the traceparent of the span of the step; empty leaves the row's as it is. KindContinue does not
+	// write it: the next step runs in this process, which knows it.
+	TraceContext string
+	// Record, if not nil, has the transition written into the instance's history.
+	Record *Record
 }
 
 // Fate is what became of an Outcome.
