@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/telemetry"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -27,6 +29,7 @@ type Client struct {
 	// cancelled tells this process's schedulers of a cancel request; a no-op in a client without an engine.
 	cancelled func(queue string, id int64, reason string)
 	waiter    waiter
+	tracer    *telemetry.Tracer // nil = no traces
 }
 
 // waiter answers Await: the await actor of an engine, or a client's own prober.
@@ -59,6 +62,8 @@ type ClientConfig struct {
 	Pokes PokeTransport
 	// Logger receives the client's log. Default slog.Default().
 	Logger *slog.Logger
+	// TracerProvider gets a span an insert and a signal, which the steps' spans go on from. Default: none.
+	TracerProvider trace.TracerProvider
 }
 
 // NewClient returns a client on the host's pool. It fails with ErrNotMigrated when the schema is not there.
@@ -84,7 +89,7 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	store, err := pg.Open(ctx, pool, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable})
+	store, err := pg.Open(ctx, pool, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable, Historic: historic(cfg.Machines)})
 	if err != nil {
 		return nil, fmt.Errorf("gendurable: open the database: %w", err)
 	}
@@ -92,6 +97,7 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 	reg.anyMachine = len(cfg.Machines) == 0
 	reg.anyQueue = reg.anyMachine && len(cfg.Queues) == 0
 	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec})
+	c.tracer = telemetry.NewTracer(cfg.TracerProvider, cfg.Name)
 	c.waiter = newProber(store, cfg.AwaitProbe, cfg.Logger)
 	if cfg.Pokes == PokePostgres {
 		token, err := uniqueToken()

@@ -61,8 +61,9 @@ type QueueStats struct {
 	AbandonedNow int64
 
 	// Claims are claim statements that succeeded, EmptyClaims those among them without a row, ClaimedRows their
-	// rows, LargestClaim the most rows in one; ClaimErrors are those that failed.
-	Claims, EmptyClaims, ClaimedRows, LargestClaim, ClaimErrors int64
+	// rows, LargestClaim the most rows in one; ClaimErrors are those that failed. Contended are tries that lost the race for a
+	// concurrency key and were made again.
+	Claims, EmptyClaims, ClaimedRows, LargestClaim, ClaimErrors, Contended int64
 	// Ended are runs that ended, in whatever way (a step, or an inline chain of steps): the sum of Committed, Stale, Vanished, Abandoned and GivenBack.
 	Ended, Committed, Stale, Vanished, Abandoned, GivenBack int64
 	// Continued are steps that were committed and went on to the next one in the same task, without a claim. Yielded are

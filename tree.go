@@ -140,7 +140,7 @@ func (e *Engine) children(t *tree) []child {
 		out = append(out, child{actors.NameFlusher(i), flusher.Props(flusher.Config{
 			Logger: log, Counters: t.counters, Rows: store, Await: awaitPID, Poke: pokePID,
 			Main: store.NewCommitter(name + "/main"), Side: store.NewCommitter(name + "/side"),
-			MaxBatch: f.MaxBatch, MaxBytes: f.MaxBytes, Linger: f.Linger,
+			MaxBatch: f.MaxBatch, MaxBytes: f.MaxBytes, Linger: f.Linger, Telemetry: e.reports(),
 		})})
 	}
 	for queue, q := range cfg.Queues {
@@ -170,7 +170,7 @@ func (e *Engine) queueConfig(t *tree, queue string, q Queue) scheduler.Config {
 		Flushers: []*actor.PID{t.pid(actors.NameFlusher(cfg.flusherOf(queue)))}, Logger: e.log,
 		Concurrency: q.Concurrency, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, PollBusy: cfg.PollBusy, PollIdle: cfg.PollIdle,
 		StepGrace: cfg.StepGrace, InlineLimit: cfg.InlineLimit, Limits: e.limits,
-		Counters: t.counters, QueueCounters: t.queueCounters[queue], GiveUp: e.giveUp,
+		Counters: t.counters, QueueCounters: t.queueCounters[queue], GiveUp: e.giveUp, Telemetry: e.reports(),
 	}
 }
 

@@ -42,7 +42,13 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 			return err
 		})
 		// Who loses a race for a key is told by its unique index. Fewer rows meet fewer keys.
-		if !isState(err, "23505") || try == claimRetries {
+		if !isState(err, "23505") {
+			break
+		}
+		if r.Contended != nil {
+			r.Contended.Add(1)
+		}
+		if try == claimRetries {
 			break
 		}
 		limit = max(limit/4, 1)

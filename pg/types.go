@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,6 +93,8 @@ type ClaimRequest struct {
 	Limit  int
 	// Skip are the steps this process cannot run: left out of the claim.
 	Skip []StepRef
+	// Contended, if not nil, is advanced with each try that lost the race for a concurrency key.
+	Contended *atomic.Int64
 }
 
 // Claimed is a row that this worker owns until its lease ends.

@@ -71,8 +71,12 @@ func (s *scheduler) claim(n int, skip []pg.StepRef) {
 		begun := time.Now()
 		rows, err := cfg.Store.Claim(ctx, pg.ClaimRequest{
 			Queue: cfg.Queue, Worker: cfg.Worker, Lease: cfg.Lease, Limit: n, Skip: skip,
+			Contended: &cfg.QueueCounters.Contended,
 		})
 		countClaim(cfg.QueueCounters, len(rows), err)
+		if cfg.Telemetry != nil && err == nil {
+			cfg.Telemetry.Claimed(cfg.Queue, rows, time.Since(begun))
+		}
 		if err != nil {
 			return core.ClaimResult{Err: err, Unknown: true}
 		}

@@ -49,6 +49,7 @@ func (s *step) advance(r *run, o *pg.Outcome, answer actors.Committed) actors.St
 	row := *r.at
 	row.Step, row.State, row.Attempt, row.Crashes, row.Awaits = o.Step, o.State, 0, 0, nil
 	row.RateLimit, row.Weight = "", 1
+	row.TraceContext, row.Waited = r.watch.goOn(row.TraceContext), 0
 	if o.Key == pg.ReleaseKey {
 		row.ConcurrencyKey, row.ConcurrencyShard = "", nil
 	}
