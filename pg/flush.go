@@ -381,7 +381,6 @@ func (of entries) offspring() []any {
 	states, queues, priorities, keys := make(documents, n), make([]string, n), make([]int16, n), make(texts, n)
 	limits, weights, corrs, scopes := make(texts, n), make([]float64, n), make(texts, n), make([]string, n)
 	at, delays := make(times, n), make([]int64, n)
-	var traces texts // nothing at all when none has one
 	for _, e := range of {
 		for c := range e.Children {
 			child, i := &e.Children[c], len(parents)
@@ -396,15 +395,9 @@ func (of entries) offspring() []any {
 				scopes[i] = nameArray(child.CorrelationScope)
 			}
 			at[i], delays[i] = child.EligibleAt, micros(max(child.Delay, 0))
-			if child.TraceContext != "" && traces == nil {
-				traces = make(texts, n)
-			}
-			if traces != nil {
-				traces[i] = child.TraceContext
-			}
 		}
 	}
-	return []any{parents, machines, versions, steps, states, queues, priorities, keys, limits, weights, corrs, scopes, at, delays, traces}
+	return []any{parents, machines, versions, steps, states, queues, priorities, keys, limits, weights, corrs, scopes, at, delays, of.childTraces(n)}
 }
 
 func weight(w float64) float64 {

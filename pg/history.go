@@ -94,3 +94,24 @@ func (f *flush) queueTraces(b *pgx.Batch) {
 		b.Queue(f.store.sql("flush_trace"), ids, traces)
 	}
 }
+
+// childTraces are the trace contexts of all children, n of them.
+func (of entries) childTraces(n int) any {
+	var traces []string
+	i := 0
+	for _, e := range of {
+		for c := range e.Children {
+			if trace := e.Children[c].TraceContext; trace != "" {
+				if traces == nil {
+					traces = make([]string, n)
+				}
+				traces[i] = trace
+			}
+			i++
+		}
+	}
+	if traces == nil {
+		return nil // and not a slice that is nil: it would be allocated as a parameter
+	}
+	return traces
+}

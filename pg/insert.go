@@ -124,18 +124,25 @@ func insertArgs(rows []Insertion, interoperable bool) []any {
 	return append(bareArgs(rows), key, rate, weight, eligible, delay, interoperable)
 }
 
-// tracesOf are the trace contexts of the rows; nothing at all when none has one.
-func tracesOf(rows []Insertion) texts {
-	var traces texts
-	for i := range rows {
-		if rows[i].TraceContext != "" && traces == nil {
-			traces = make(texts, len(rows))
+// tracesOf are the trace contexts of the rows.
+func tracesOf(rows []Insertion) any {
+	return sparse(len(rows), func(i int) string { return rows[i].TraceContext })
+}
+
+// sparse is the parameter text[] of n values, ” = none; null when there are none at all, which allocates nothing, and which
+// unnest fills up with nulls.
+func sparse(n int, value func(int) string) any {
+	for i := range n {
+		if value(i) == "" {
+			continue
 		}
-		if traces != nil {
-			traces[i] = rows[i].TraceContext
+		values := make([]string, n)
+		for i := range values {
+			values[i] = value(i)
 		}
+		return values
 	}
-	return traces
+	return nil
 }
 
 func (s *Store) insertKeyed(ctx context.Context, db DB, rows []Insertion) ([]Inserted, error) {

@@ -51,20 +51,14 @@ func (s *Store) signalMany(ctx context.Context, db DB, ds []Delivery) ([]Deliver
 	n := len(ds)
 	ids, keys, names := make([]int64, n), make([]string, n), make([]string, n)
 	payloads, dedup := make([]string, n), make([]string, n)
-	var traces texts // nothing at all when none has one
 	for i := range ds {
 		d := &ds[i]
 		if ids[i] = d.ID; d.ID == 0 {
 			keys[i] = d.Key
 		}
-		if d.TraceContext != "" && traces == nil {
-			traces = make(texts, n)
-		}
-		if traces != nil {
-			traces[i] = d.TraceContext
-		}
 		names[i], payloads[i], dedup[i] = d.Name, jsonOrEmpty(d.Payload), d.DedupKey
 	}
+	traces := sparse(n, func(i int) string { return ds[i].TraceContext })
 	rows, err := db.Query(ctx, s.sql("signal"), ids, keys, names, payloads, dedup, s.signalSequence, traces)
 	if err != nil {
 		return nil, err

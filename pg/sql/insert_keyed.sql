@@ -5,7 +5,7 @@
 -- $12 boolean has_inbox and has_children
 -- $13 text[] correlation key, '' = none · $14 smallint[] its scope: 0 none, 1 the live statuses, +1 done, +2 failed
 -- $15 text[] request id, '' = none · $16 text the identity sequence of gen_durable
--- $17 text[] trace context, null = none; may be shorter
+-- $17 text[] trace context, '' = none; null = none at all
 -- Returns a row an entry, in no order: its position (from 1), the id if it was inserted, the first instance of a
 -- repeated request id, the occupant of the key. The last two as the statement's snapshot knows them: what was committed
 -- while it waited, or inserted by the statement itself, is null (see insert_found).
@@ -43,7 +43,7 @@ WITH u AS MATERIALIZED (
            WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'::public.durable_status[]
            WHEN 4 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}'::public.durable_status[]
            ELSE '{}'::public.durable_status[] END,
-           $12::boolean, $12::boolean, u.trace
+           $12::boolean, $12::boolean, nullif(u.trace, '')
       FROM u
      WHERE u.request_id = '' OR u.id IN (SELECT request.instance_id FROM request)
      ORDER BY u.correlation_key, u.position

@@ -1,7 +1,7 @@
 -- Delivers signals to instances, named by id or by the correlation key they occupy.
 -- $1 bigint[] id, 0 = by key · $2 text[] key, '' = by id · $3 text[] name · $4 text[] payload, JSON
--- $5 text[] dedup key, '' = none · $6 text the identity sequence of signals · $7 text[] trace context, null = none; may be
--- shorter
+-- $5 text[] dedup key, '' = none · $6 text the identity sequence of signals · $7 text[] trace context, '' = none; null =
+-- none at all
 -- Returns, in no order: a row (position from 1, target, null, null, null) for each entry whose target was not refused; a
 -- row (position, null, signal, null, null) for each that was stored; a row (null, target, null, queue, woken) for each
 -- target that was not refused.
@@ -58,7 +58,7 @@ WITH entry AS MATERIALIZED (
 ), stored AS (
     INSERT INTO public.signals AS s (id, target_id, name, payload, dedup_key, trace_context)
     OVERRIDING SYSTEM VALUE
-    SELECT a.id, a.target, a.name, a.payload::jsonb, nullif(a.dedup_key, ''), a.trace
+    SELECT a.id, a.target, a.name, a.payload::jsonb, nullif(a.dedup_key, ''), nullif(a.trace, '')
       FROM accepted a
     ON CONFLICT DO NOTHING
     RETURNING s.id, s.target_id, s.name
