@@ -85,12 +85,7 @@ func (c *Client) insertMany(ctx context.Context, db pg.DB, insts []fsm.Instance,
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	call := c.tracer.Insert(ctx, rows[0].Machine, len(rows))
-	if traceparent := call.TraceContext(); traceparent != "" {
-		for i := range rows {
-			rows[i].TraceContext = traceparent
-		}
-	}
+	call := c.traceInserts(ctx, rows)
 	answers, err := c.store.Insert(ctx, db, rows)
 	call.End(err)
 	if err != nil {

@@ -1,10 +1,12 @@
 package gendurable
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/internal/telemetry"
+	"github.com/gendurable/gendurable/pg"
 )
 
 // observe begins to export what this engine does, if there is a provider. See docs/telemetry.md.
@@ -37,4 +39,15 @@ func (e *Engine) unobserve() {
 	if err := e.telemetry.Close(); err != nil {
 		e.log.Warn("gendurable: the counters' export could not be ended", "error", err)
 	}
+}
+
+// traceInserts begins the span of an insert of several instances, from which their traces go on.
+func (c *Client) traceInserts(ctx context.Context, rows []pg.Insertion) telemetry.Call {
+	call := c.tracer.Insert(ctx, rows[0].Machine, len(rows))
+	if traceparent := call.TraceContext(); traceparent != "" {
+		for i := range rows {
+			rows[i].TraceContext = traceparent
+		}
+	}
+	return call
 }
