@@ -71,21 +71,22 @@ func skipArrays(skip []StepRef) (machines []string, versions []int32, steps []st
 func readClaimed(rows pgx.Rows, queue string, limit int) ([]Claimed, error) {
 	var claimed []Claimed
 	var shared interned
-	var rate, key, correlation *string
-	var parent *int64
-	var trace *string
-	var claimedAt time.Time
+	var raw struct { // one, because each would be allocated
+		rate, key, correlation, trace *string
+		parent                        *int64
+		claimedAt                     time.Time
+	}
 	row := Claimed{Queue: queue}
 	into := []any{&row.ID, &shared.machine, &row.Version, &shared.step, &row.State, &row.Attempt, &row.Awaits, &row.Priority,
-		&row.EligibleAt, &key, &row.ConcurrencyShard, &rate, &row.Weight, &correlation, &parent, &row.Claim, &row.Crashes,
-		&row.CancelReason, &row.HasInbox, &row.HasChildren, &trace, &claimedAt}
+		&row.EligibleAt, &raw.key, &row.ConcurrencyShard, &raw.rate, &row.Weight, &raw.correlation, &raw.parent, &row.Claim, &row.Crashes,
+		&row.CancelReason, &row.HasInbox, &row.HasChildren, &raw.trace, &raw.claimedAt}
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		row.Machine, row.Step = shared.machine.text, shared.step.text
-		row.ConcurrencyKey, row.RateLimit, row.CorrelationKey = text(key), text(rate), text(correlation)
-		row.TraceContext, row.Waited = text(trace), max(claimedAt.Sub(row.EligibleAt), 0)
+		row.ConcurrencyKey, row.RateLimit, row.CorrelationKey = text(raw.key), text(raw.rate), text(raw.correlation)
+		row.TraceContext, row.Waited = text(raw.trace), max(raw.claimedAt.Sub(row.EligibleAt), 0)
 		row.ParentID = 0
-		if parent != nil {
-			row.ParentID = *parent
+		if raw.parent != nil {
+			row.ParentID = *raw.parent
 		}
 		if claimed == nil {
 			claimed = make([]Claimed, 0, min(limit, 1000))

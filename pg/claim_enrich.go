@@ -66,13 +66,12 @@ func (s *Store) enrich(ctx context.Context, claimed []Claimed) error {
 
 // readInboxes reads signals, at most HandedOver and one a target, and puts each inbox in order.
 func readInboxes(rows pgx.Rows, byID map[int64]*Claimed) error {
-	var target int64
-	var trace *string
+	var of reference
 	var sig Signal
-	into := append([]any{&target, &trace}, sig.into()...)
+	into := append([]any{&of.id, &of.trace}, sig.into()...)
 	_, err := pgx.ForEachRow(rows, into, func() error {
-		c := byID[target]
-		sig.TraceContext = text(trace)
+		c := byID[of.id]
+		sig.TraceContext = text(of.trace)
 		c.Inbox = append(c.Inbox, sig)
 		sig.Payload = nil
 		return nil
@@ -100,13 +99,12 @@ func keepAwaited(inbox []Signal, awaits []string) []Signal {
 }
 
 func readChildren(rows pgx.Rows, byID map[int64]*Claimed) error {
-	var parent int64
-	var trace *string
+	var of reference
 	var child Child
-	into := append([]any{&parent, &trace}, child.into()...)
+	into := append([]any{&of.id, &of.trace}, child.into()...)
 	_, err := pgx.ForEachRow(rows, into, func() error {
-		c := byID[parent]
-		child.TraceContext = text(trace)
+		c := byID[of.id]
+		child.TraceContext = text(of.trace)
 		if len(c.Children) == HandedOver {
 			c.MoreChildren = true
 			return nil
@@ -133,6 +131,12 @@ func readCounts(rows pgx.Rows, byID map[int64]*Claimed) error {
 		return nil
 	})
 	return err
+}
+
+// reference is the row that a signal or a child belongs to, and the trace that comes with it.
+type reference struct {
+	id    int64
+	trace *string
 }
 
 // into are the destinations of the columns of a signal, in the order of the statements that return signals.

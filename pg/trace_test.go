@@ -117,3 +117,30 @@ func TestContendedClaimsAreCounted(t *testing.T) {
 		t.Errorf("claimed %d rows (%v) after %d lost races, expected one after two", len(rows), err, contended.Load())
 	}
 }
+
+// TestTracesAreHOT: the rider's second version of a row makes no index entry; without a trace there is none.
+func TestTracesAreHOT(t *testing.T) {
+	t.Parallel()
+	s := onConn(t, open(t), "hot")
+	c := s.NewCommitter("hot")
+	updates := func() (n [2]int) {
+		exec(t, s, `SELECT pg_stat_force_next_flush()`)
+		return [2]int(value[[]int](t, s, `SELECT ARRAY[n_tup_upd, n_tup_hot_upd]::int[] FROM pg_stat_user_tables WHERE relname = 'gen_durable'`))
+	}
+	for _, trace := range []string{"", "trace"} {
+		ids := put(t, s, 10)
+		var batch []Outcome
+		for _, row := range claim(t, s, alice, len(ids)) {
+			o := outcome(row, alice, KindDone)
+			o.TraceContext = trace
+			batch = append(batch, o)
+		}
+		before := updates()
+		commitAll(t, c, batch...)
+		after := updates()
+		all, hot := after[0]-before[0], after[1]-before[1]
+		if want := len(ids); trace == "" && (all != want || hot != 0) || trace != "" && (all != 2*want || hot != want) {
+			t.Errorf("with the trace %q: %d updates, %d of them HOT", trace, all, hot)
+		}
+	}
+}
