@@ -18,7 +18,8 @@ var mayImport = map[string][]string{
 	"actors/scheduler":    {"actors", "pg", "fsm", "limiter", "actors/scheduler/"},
 	"actors/":             {"actors", "pg", "limiter"},
 	"cluster":             {"actors", "messages", "pg"},
-	"":                    {"actors", "actors/", "pg", "fsm", "limiter", "messages", "cluster"},
+	"internal/telemetry":  {"actors", "pg"},
+	"":                    {"internal/telemetry", "actors", "actors/", "pg", "fsm", "limiter", "messages", "cluster"},
 	"internal/devpg/":     {"internal/devpg"},
 	"internal/devpg":      {},
 }

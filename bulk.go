@@ -38,7 +38,13 @@ func (c *Client) insertBulk(ctx context.Context, db pg.Copier, insts []fsm.Insta
 		}
 		rows[i] = in
 	}
-	if err := c.store.Copy(ctx, db, rows); err != nil {
+	if len(rows) == 0 {
+		return nil
+	}
+	call := c.traceInserts(ctx, rows)
+	err := c.store.Copy(ctx, db, rows)
+	call.End(err)
+	if err != nil {
 		return fmt.Errorf("gendurable: insert %d instances: %w", len(rows), err)
 	}
 	announce(rows, make([]pg.Inserted, len(rows)))

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/telemetry"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -28,6 +30,7 @@ type Client struct {
 	cancelled func(queue string, id int64, reason string)
 	waiter    waiter
 	inForce   *inForce
+	tracer    *telemetry.Tracer // nil = no traces
 }
 
 // waiter answers Await: the await actor of an engine, or a client's own prober.
@@ -60,6 +63,8 @@ type ClientConfig struct {
 	Pokes PokeTransport
 	// Logger receives the client's log. Default slog.Default().
 	Logger *slog.Logger
+	// TracerProvider gets a span an insert and a signal, which the steps' spans go on from. Default: none.
+	TracerProvider trace.TracerProvider
 }
 
 // NewClient returns a client on the host's pool. It fails with ErrNotMigrated when the schema is not there.
@@ -85,7 +90,7 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	store, err := pg.Open(ctx, pool, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable})
+	store, err := pg.Open(ctx, pool, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable, Historic: historic(cfg.Machines)})
 	if err != nil {
 		return nil, fmt.Errorf("gendurable: open the database: %w", err)
 	}
@@ -94,6 +99,7 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 	reg.anyQueue = reg.anyMachine && len(cfg.Queues) == 0
 	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec})
 	c.inForce.reload = store.NewLimiter().SyncConfig
+	c.tracer = telemetry.NewTracer(cfg.TracerProvider, cfg.Name)
 	c.waiter = newProber(store, cfg.AwaitProbe, cfg.Logger)
 	if cfg.Pokes == PokePostgres {
 		token, err := uniqueToken()

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/limiter"
@@ -113,6 +115,10 @@ type Config struct {
 
 	// Logger receives the engine's log. Default slog.Default().
 	Logger *slog.Logger
+	// TracerProvider gets a span a step, an insert and a signal; MeterProvider gets the metrics of docs/telemetry.md. The
+	// caller keeps owning them. Default: none, and then neither costs anything; OpenTelemetry's globals are never used.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
 	// ActorSystem is the host's own, to spawn the engine in; the engine then owns only its subtree. Default: one
 	// of its own.
 	ActorSystem *actor.ActorSystem

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/telemetry"
 	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
@@ -34,6 +35,8 @@ type Engine struct {
 	gates   []string
 	// private is the engine's own pool; the host's is Client.pool.
 	private *pgxpool.Pool
+	// telemetry is nil unless there is a provider.
+	telemetry *telemetry.Telemetry
 	// tree is set before any actor exists, as actors may end the engine.
 	tree *tree
 
@@ -77,7 +80,7 @@ func Start(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error)
 func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engine, error) {
 	var e *Engine
 	store, err := pg.Open(ctx, private, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable,
-		Freed: func(slots []limiter.Release) { e.tree.credit(slots) }})
+		Historic: historic(cfg.Machines), Freed: func(slots []limiter.Release) { e.tree.credit(slots) }})
 	if err != nil {
 		return nil, fmt.Errorf("gendurable: open the database: %w", err)
 	}
@@ -102,7 +105,11 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 	// The name first: to register the node declares its predecessor dead, and that may be an engine which is alive in
 	// this very actor system.
 	e.tree = newTree(e)
+	if err := e.observe(); err != nil {
+		return nil, err
+	}
 	if err := e.tree.takeName(e); err != nil {
+		e.unobserve()
 		return nil, err
 	}
 	registered, err := store.RegisterNode(ctx, e.node, cfg.Lease, cfg.Heartbeat)
@@ -111,6 +118,7 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 		return nil, fmt.Errorf("gendurable: register node %q: %w", e.node.Name, err)
 	}
 	if registered.Reclaimed > 0 {
+		e.tree.counters.Reclaimed.Add(int64(registered.Reclaimed))
 		e.log.Info("gendurable: took back the claims of a dead predecessor",
 			"node", e.node.Name, "predecessor", registered.Replaced, "rows", registered.Reclaimed)
 	}
@@ -215,7 +223,9 @@ func (e *Engine) shutdown(why error) {
 	defer close(e.done)
 	e.err = why
 	if why == nil {
+		begun := time.Now()
 		e.err = e.tree.drain(e.patience, e.cfg.DrainTimeout)
+		e.telemetry.Drained(time.Since(begun), e.err)
 	} else {
 		// Steps are interrupted, and what is still claimed goes back now rather than when its lease ends. That is not
 		// nothing when another process has taken the name: rows were claimed until this one learnt of it.
@@ -231,6 +241,7 @@ func (e *Engine) shutdown(why error) {
 			e.log.Warn("gendurable: the node's row could not be removed", "node", e.node.Name, "error", err)
 		}
 	}
+	e.unobserve()
 	closePool(e.private)
 	e.cut(nil)
 }
@@ -240,6 +251,7 @@ func (e *Engine) abort() {
 	e.ending.Do(func() {}) // the end of the actors is no failure of theirs
 	e.tree.fell()
 	e.hangUp()
+	e.unobserve()
 	e.cut(nil)
 }
 

@@ -53,8 +53,14 @@ func (c *Client) insertOne(ctx context.Context, db pg.DB, inst fsm.Instance, opt
 	if err != nil {
 		return 0, err
 	}
+	call := c.tracer.Insert(ctx, in.Machine, 1)
+	in.TraceContext = call.TraceContext()
 	rows := []pg.Insertion{in}
 	answers, err := c.store.Insert(ctx, db, rows)
+	if err == nil {
+		call.Inserted(answers[0].ID)
+	}
+	call.End(err)
 	if err != nil {
 		return 0, fmt.Errorf("gendurable: insert %s: %w", in.Machine, err)
 	}
@@ -79,7 +85,9 @@ func (c *Client) insertMany(ctx context.Context, db pg.DB, insts []fsm.Instance,
 	if len(rows) == 0 {
 		return nil, nil
 	}
+	call := c.traceInserts(ctx, rows)
 	answers, err := c.store.Insert(ctx, db, rows)
+	call.End(err)
 	if err != nil {
 		return nil, fmt.Errorf("gendurable: insert %d instances: %w", len(rows), err)
 	}

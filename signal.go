@@ -72,7 +72,14 @@ func (c *Client) SignalMany(ctx context.Context, deliveries []Delivery) ([]Signa
 	if len(rows) == 0 {
 		return nil, nil
 	}
+	call := c.tracer.Signal(ctx, rows[0].Name, len(rows))
+	if traceparent := call.TraceContext(); traceparent != "" {
+		for i := range rows {
+			rows[i].TraceContext = traceparent
+		}
+	}
 	answers, err := c.store.Signal(ctx, c.pool, rows)
+	call.End(err)
 	if err != nil {
 		return nil, fmt.Errorf("gendurable: deliver %d signals: %w", len(rows), err)
 	}
@@ -97,13 +104,20 @@ func (c *Client) signalOne(ctx context.Context, db pg.DB, to Ref, name string, p
 	if err != nil {
 		return err
 	}
+	call := c.tracer.Signal(ctx, name, 1)
+	row.TraceContext = call.TraceContext()
 	answers, err := c.store.Signal(ctx, db, []pg.Delivery{row})
 	if err != nil {
+		call.End(err)
 		return fmt.Errorf("gendurable: signal %q: %w", name, err)
 	}
 	if answers[0].TargetID == 0 {
-		return noTarget(to)
+		err := noTarget(to)
+		call.End(err)
+		return err
 	}
+	call.Delivered(answers[0].TargetID)
+	call.End(nil)
 	announce(answers)
 	return nil
 }

@@ -145,7 +145,7 @@ func (e *Engine) children(t *tree) []child {
 		out = append(out, child{actors.NameFlusher(i), flusher.Props(flusher.Config{
 			Logger: log, Counters: t.counters, Rows: store, Await: awaitPID, Poke: pokePID, Limiter: t.limiterPID(),
 			Main: store.NewCommitter(name + "/main"), Side: store.NewCommitter(name + "/side"),
-			MaxBatch: f.MaxBatch, MaxBytes: f.MaxBytes, Linger: f.Linger,
+			MaxBatch: f.MaxBatch, MaxBytes: f.MaxBytes, Linger: f.Linger, Telemetry: e.reports(),
 		})})
 	}
 	for queue, q := range cfg.Queues {
@@ -176,7 +176,7 @@ func (e *Engine) queueConfig(t *tree, queue string, q Queue) scheduler.Config {
 		Limiter: t.limiterPID(), Gates: e.gates,
 		Concurrency: q.Concurrency, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, PollBusy: cfg.PollBusy, PollIdle: cfg.PollIdle,
 		StepGrace: cfg.StepGrace, InlineLimit: cfg.InlineLimit, Limits: e.limits,
-		Counters: t.counters, QueueCounters: t.queueCounters[queue], GiveUp: e.giveUp,
+		Counters: t.counters, QueueCounters: t.queueCounters[queue], GiveUp: e.giveUp, Telemetry: e.reports(),
 	}
 }
 

@@ -12,8 +12,9 @@ type QueueCounters struct {
 	AbandonedNow atomic.Int64
 
 	// Claims are claim statements that succeeded, EmptyClaims those among them without a row, ClaimedRows their
-	// rows, LargestClaim the most rows in one; ClaimErrors are those that failed.
-	Claims, EmptyClaims, ClaimedRows, LargestClaim, ClaimErrors atomic.Int64
+	// rows, LargestClaim the most rows in one; ClaimErrors are those that failed. Contended are tries that lost the race for a
+	// concurrency key and were made again.
+	Claims, EmptyClaims, ClaimedRows, LargestClaim, ClaimErrors, Contended atomic.Int64
 	// Denied are claimed rows that were given back because a limit had nothing left for them.
 	Denied atomic.Int64
 	// Ended are runs that ended, in whatever way (a step, or an inline chain of steps): the sum of Committed, Stale, Vanished, Abandoned and GivenBack.

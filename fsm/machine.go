@@ -91,6 +91,7 @@ type definition struct {
 	job         bool
 	handled     bool
 	inline      bool
+	history     bool
 	timeout     time.Duration
 	maxCrashes  int
 	maxAttempts int
@@ -148,7 +149,7 @@ func (d *definition) finish(open func(*Spec, *Input) (view, error),
 ) *Spec {
 	s := &Spec{
 		Name: d.Machine, Version: d.Insertion.Version, Initial: d.Insertion.Step, Queue: d.Queue, Job: d.job,
-		MaxAttempts: d.maxAttempts, MaxCrashes: d.maxCrashes, inline: d.inline,
+		MaxAttempts: d.maxAttempts, MaxCrashes: d.maxCrashes, inline: d.inline, History: d.history,
 		RateLimits: slices.Clone(d.limits), Problems: slices.Clone(d.errs),
 		steps: make(map[string]*stepSpec, len(d.steps)), defaults: d.Insertion, limit: d.limit,
 		open: open, handle: handle,

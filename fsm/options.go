@@ -109,6 +109,12 @@ func Inline() Option {
 	})
 }
 
+// History keeps a record of each transition of each instance, for as long as the instance is kept. It costs a row a
+// transition, written by the commit of its outcome. Engine.History reads it.
+func History() Option {
+	return option(func(d *definition) { d.history = true })
+}
+
 // StepTimeout bounds each run of each step, or of a job's function: its context then ends with ErrStepTimeout, and
 // that error goes to the error handler, which gets the same time anew (a job is retried). A step that ignores its context is given up after a
 // grace, 30 s unless the engine is configured otherwise. 0 (the default) = none.

@@ -29,6 +29,8 @@ type Spec struct {
 	// MaxCrashes is how often in a row one step may take its worker down before the instance is
 	// failed instead of run; 0 = never.
 	MaxCrashes int
+	// History says that each transition is written into the instance's history.
+	History bool
 	// RateLimits are the names (without partitions) of all rate limits the definition is declared with, so that a limit that is
 	// used but not configured is found at start.
 	RateLimits []string
@@ -238,4 +240,6 @@ type Insertion struct {
 	EligibleAt time.Time
 	Delay      time.Duration
 	RequestID  string // empty = none; never set on children
+	// TraceContext is the W3C traceparent of the span that the first step belongs to; empty = none. The engine sets it.
+	TraceContext string
 }

@@ -76,11 +76,14 @@ func (s *Store) cancelPiped(ctx context.Context, db DB, key, reason string, r *C
 	batch := &pgx.Batch{}
 	batch.Queue(s.sql("cancel"), r.ID, key, reason)
 	batch.Queue(s.sql("flush_inbox"), ids, false)
+	batch.Queue(s.sql("cancel_history"), r.ID, s.historic, false)
 	batch.Queue(s.sql("flush_join"), ids, false)
 	results := db.SendBatch(ctx, batch)
 	err := r.scan(results.QueryRow())
-	if err == nil {
-		_, err = results.Exec()
+	for range 2 {
+		if err == nil {
+			_, err = results.Exec()
+		}
 	}
 	if err == nil {
 		err = r.collectWoken(results.Query())
@@ -99,9 +102,13 @@ func (s *Store) cancelInside(ctx context.Context, db DB, key, reason string, r *
 	ids := []int64{r.ID}
 	batch := &pgx.Batch{}
 	batch.Queue(s.sql("flush_inbox"), ids, true)
+	batch.Queue(s.sql("cancel_history"), r.ID, s.historic, true)
 	batch.Queue(s.sql("flush_join"), ids, true)
 	results := db.SendBatch(ctx, batch)
 	_, err := results.Exec()
+	if err == nil {
+		_, err = results.Exec()
+	}
 	if err == nil {
 		err = r.collectWoken(results.Query())
 	}

@@ -47,7 +47,13 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 			return errors.Join(err, done())
 		})
 		// Who loses a race for a key is told by its unique index. Fewer rows meet fewer keys.
-		if !isState(err, "23505") || try == claimRetries {
+		if !isState(err, "23505") {
+			break
+		}
+		if r.Contended != nil {
+			r.Contended.Add(1)
+		}
+		if try == claimRetries {
 			break
 		}
 		limit = max(limit/4, 1)
@@ -104,18 +110,22 @@ func skipArrays(skip []StepRef) (machines []string, versions []int32, steps []st
 func readClaimed(rows pgx.Rows, queue string, limit int, looked *int) ([]Claimed, error) {
 	var claimed []Claimed
 	var shared interned
-	var rate, key, correlation *string
-	var parent *int64
+	var raw struct { // one, because each would be allocated
+		rate, key, correlation, trace *string
+		parent                        *int64
+		claimedAt                     time.Time
+	}
 	row := Claimed{Queue: queue}
 	into := []any{&row.ID, &shared.machine, &row.Version, &shared.step, &row.State, &row.Attempt, &row.Awaits, &row.Priority,
-		&row.EligibleAt, &key, &row.ConcurrencyShard, &rate, &row.Weight, &correlation, &parent, &row.Claim, &row.Crashes,
-		&row.CancelReason, &row.HasInbox, &row.HasChildren, looked}
+		&row.EligibleAt, &raw.key, &row.ConcurrencyShard, &raw.rate, &row.Weight, &raw.correlation, &raw.parent, &row.Claim, &row.Crashes,
+		&row.CancelReason, &row.HasInbox, &row.HasChildren, looked, &raw.trace, &raw.claimedAt}
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		row.Machine, row.Step = shared.machine.text, shared.step.text
-		row.ConcurrencyKey, row.RateLimit, row.CorrelationKey = text(key), text(rate), text(correlation)
+		row.ConcurrencyKey, row.RateLimit, row.CorrelationKey = text(raw.key), text(raw.rate), text(raw.correlation)
+		row.TraceContext, row.Waited = text(raw.trace), max(raw.claimedAt.Sub(row.EligibleAt), 0)
 		row.ParentID = 0
-		if parent != nil {
-			row.ParentID = *parent
+		if raw.parent != nil {
+			row.ParentID = *raw.parent
 		}
 		if claimed == nil {
 			claimed = make([]Claimed, 0, min(limit, 1000))

@@ -66,11 +66,12 @@ func (s *Store) enrich(ctx context.Context, claimed []Claimed) error {
 
 // readInboxes reads signals, at most HandedOver and one a target, and puts each inbox in order.
 func readInboxes(rows pgx.Rows, byID map[int64]*Claimed) error {
-	var target int64
+	var of reference
 	var sig Signal
-	into := append([]any{&target}, sig.into()...)
+	into := append([]any{&of.id, &of.trace}, sig.into()...)
 	_, err := pgx.ForEachRow(rows, into, func() error {
-		c := byID[target]
+		c := byID[of.id]
+		sig.TraceContext = text(of.trace)
 		c.Inbox = append(c.Inbox, sig)
 		sig.Payload = nil
 		return nil
@@ -98,11 +99,12 @@ func keepAwaited(inbox []Signal, awaits []string) []Signal {
 }
 
 func readChildren(rows pgx.Rows, byID map[int64]*Claimed) error {
-	var parent int64
+	var of reference
 	var child Child
-	into := append([]any{&parent}, child.into()...)
+	into := append([]any{&of.id, &of.trace}, child.into()...)
 	_, err := pgx.ForEachRow(rows, into, func() error {
-		c := byID[parent]
+		c := byID[of.id]
+		child.TraceContext = text(of.trace)
 		if len(c.Children) == HandedOver {
 			c.MoreChildren = true
 			return nil
@@ -129,6 +131,12 @@ func readCounts(rows pgx.Rows, byID map[int64]*Claimed) error {
 		return nil
 	})
 	return err
+}
+
+// reference is the row that a signal or a child belongs to, and the trace that comes with it.
+type reference struct {
+	id    int64
+	trace *string
 }
 
 // into are the destinations of the columns of a signal, in the order of the statements that return signals.

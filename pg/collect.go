@@ -36,7 +36,8 @@ func (s *Store) CollectTerminal(ctx context.Context, doneAfter, failedAfter time
 const sideTableRetention = 24 * time.Hour
 
 // CollectSideTables deletes request ids older than a day, at most limit, and the rows of flushers and nodes that have
-// been silent for a day. It returns how many rows; call it again at once when that is limit or more. Three round trips.
+// been silent for a day, and looks at as many records of histories for some whose instance is gone. It returns how many
+// rows; call it again at once when that is limit or more. Four round trips.
 func (s *Store) CollectSideTables(ctx context.Context, limit int) (int, error) {
 	age, total := sideTableRetention.Microseconds(), 0
 	for _, sweep := range []struct {
@@ -56,7 +57,16 @@ func (s *Store) CollectSideTables(ctx context.Context, limit int) (int, error) {
 		}
 		total += n
 	}
-	return total, nil
+	var n int
+	var last int64
+	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+		return db.QueryRow(ctx, s.sql("collect_history"), s.looked.Load(), limit).Scan(&n, &last)
+	})
+	if err != nil {
+		return total, fmt.Errorf("pg: collect_history: %w", err)
+	}
+	s.looked.Store(last)
+	return total + n, nil
 }
 
 // VacuumStats is what decides on a vacuum of our own.

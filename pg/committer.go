@@ -309,6 +309,7 @@ func (c *Committer) endCancelled(ctx context.Context, f *flush) {
 			ends = append(ends, &entry{Outcome: &Outcome{
 				ID: e.ID, Worker: e.Worker, Claim: e.Claim, Kind: KindFailed, Error: *o.reason, ParentID: e.ParentID, HasInbox: true,
 				SlotKey: e.SlotKey, SlotShard: e.SlotShard,
+				TraceContext: e.TraceContext, Record: e.Record,
 			}})
 		}
 	}

@@ -62,6 +62,8 @@ func (f *flush) send(ctx context.Context, conn *pgx.Conn, name string, seq, next
 	f.queueChildren(&b)
 	f.queueContinue(&b)
 	f.queueEnd(&b)
+	f.queueTraces(&b)
+	f.queueHistory(&b)
 	f.queueConsume(&b)
 	f.queueEndRiders(&b)
 	f.queueMark(&b)
@@ -418,7 +420,7 @@ func (of entries) offspring() []any {
 			at[i], delays[i] = child.EligibleAt, micros(max(child.Delay, 0))
 		}
 	}
-	return []any{parents, machines, versions, steps, states, queues, priorities, keys, limits, weights, corrs, scopes, at, delays}
+	return []any{parents, machines, versions, steps, states, queues, priorities, keys, limits, weights, corrs, scopes, at, delays, of.childTraces(n)}
 }
 
 func weight(w float64) float64 {

@@ -53,7 +53,7 @@ func (s *Store) insertOne(ctx context.Context, db DB, r *Insertion) ([]Inserted,
 	var id int64
 	err := db.QueryRow(ctx, s.sql("insert_one"), r.Machine, int32(r.Version), r.Step, jsonOrEmpty(r.State), r.Queue,
 		r.Priority, r.ConcurrencyKey, r.RateLimit, weightOrOne(r.Weight), eligible, r.Delay.Microseconds(),
-		s.interoperable).Scan(&id)
+		s.interoperable, r.TraceContext).Scan(&id)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (s *Store) insertMany(ctx context.Context, db DB, rows []Insertion) ([]Inse
 	if bare(rows) {
 		text, args = s.sql("insert_bare"), append(bareArgs(rows), s.interoperable)
 	} else {
-		args = insertArgs(rows, s.interoperable)
+		args = append(insertArgs(rows, s.interoperable), tracesOf(rows))
 	}
 	r, err := db.Query(ctx, text, args...)
 	if err != nil {
@@ -87,7 +87,8 @@ func (s *Store) insertMany(ctx context.Context, db DB, rows []Insertion) ([]Inse
 func bare(rows []Insertion) bool {
 	for i := range rows {
 		r := &rows[i]
-		if r.ConcurrencyKey != "" || r.RateLimit != "" || weightOrOne(r.Weight) != 1 || r.Delay != 0 || !r.EligibleAt.IsZero() {
+		if r.ConcurrencyKey != "" || r.RateLimit != "" || weightOrOne(r.Weight) != 1 || r.Delay != 0 ||
+			!r.EligibleAt.IsZero() || r.TraceContext != "" {
 			return false
 		}
 	}
@@ -123,6 +124,27 @@ func insertArgs(rows []Insertion, interoperable bool) []any {
 	return append(bareArgs(rows), key, rate, weight, eligible, delay, interoperable)
 }
 
+// tracesOf are the trace contexts of the rows.
+func tracesOf(rows []Insertion) any {
+	return sparse(len(rows), func(i int) string { return rows[i].TraceContext })
+}
+
+// sparse is the parameter text[] of n values, ” = none; null when there are none at all, which allocates nothing, and which
+// unnest fills up with nulls.
+func sparse(n int, value func(int) string) any {
+	for i := range n {
+		if value(i) == "" {
+			continue
+		}
+		values := make([]string, n)
+		for i := range values {
+			values[i] = value(i)
+		}
+		return values
+	}
+	return nil
+}
+
 func (s *Store) insertKeyed(ctx context.Context, db DB, rows []Insertion) ([]Inserted, error) {
 	keys, scopes, requests := make([]string, len(rows)), make([]int16, len(rows)), make([]string, len(rows))
 	var both []string
@@ -139,7 +161,7 @@ func (s *Store) insertKeyed(ctx context.Context, db DB, rows []Insertion) ([]Ins
 			both = append(both, requests[i])
 		}
 	}
-	args := append(insertArgs(rows, s.interoperable), keys, scopes, requests, s.idSequence)
+	args := append(insertArgs(rows, s.interoperable), keys, scopes, requests, s.idSequence, tracesOf(rows))
 	var found []keyedEntry
 	// What follows is another transaction: nothing in it may run this one again.
 	err := atomically(ctx, db, func(db DB) (err error) {

@@ -24,7 +24,7 @@ func (s *Store) Copy(ctx context.Context, db Copier, rows []Insertion) error {
 		return nil
 	}
 	columns := []string{"fsm", "fsm_version", "step", "state", "queue", "priority", "has_inbox", "has_children"}
-	limited, timed := false, false
+	limited, timed, traced := false, false, false
 	for i := range rows {
 		r := &rows[i]
 		if r.CorrelationKey != "" || r.RequestID != "" {
@@ -32,6 +32,7 @@ func (s *Store) Copy(ctx context.Context, db Copier, rows []Insertion) error {
 		}
 		limited = limited || r.ConcurrencyKey != "" || r.RateLimit != ""
 		timed = timed || !r.EligibleAt.IsZero() || r.Delay != 0
+		traced = traced || r.TraceContext != ""
 	}
 	var now time.Time
 	if timed {
@@ -43,6 +44,9 @@ func (s *Store) Copy(ctx context.Context, db Copier, rows []Insertion) error {
 	if limited {
 		columns = append(columns, "concurrency_key", "rate_limit", "weight")
 	}
+	if traced {
+		columns = append(columns, "trace_context")
+	}
 	values := make([]any, 0, len(columns))
 	source := pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) {
 		r := &rows[i]
@@ -53,6 +57,9 @@ func (s *Store) Copy(ctx context.Context, db Copier, rows []Insertion) error {
 		}
 		if limited {
 			values = append(values, textOrNull(r.ConcurrencyKey), textOrNull(r.RateLimit), weightOrOne(r.Weight))
+		}
+		if traced {
+			values = append(values, textOrNull(r.TraceContext))
 		}
 		return values, nil
 	})

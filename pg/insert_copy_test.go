@@ -16,8 +16,11 @@ func TestCopyIsInsert(t *testing.T) {
 	timed.EligibleAt = at
 	delayed.Delay = time.Hour
 	all.ConcurrencyKey, all.EligibleAt, all.State = "k", at, nil
+	traced := bareRow
+	traced.TraceContext = "trace"
 	for name, rows := range map[string][]Insertion{
-		"bare": {bareRow, bareRow}, "limited": {bareRow, limited}, "timed": {bareRow, timed, delayed}, "all": {all, bareRow, limited, delayed},
+		"bare": {bareRow, bareRow}, "limited": {bareRow, limited}, "timed": {bareRow, timed, delayed}, "all": {all, bareRow, limited, delayed, traced},
+		"traced": {bareRow, traced},
 	} {
 		exec(t, s, `TRUNCATE gen_durable CASCADE`)
 		if err := s.Copy(testContext(t), s.pool, rows); err != nil {

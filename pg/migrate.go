@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -21,8 +22,25 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// LatestVersion is the migration that this release needs: 1 is the original engine's schema, 2 adds ours.
-const LatestVersion = 2
+// LatestVersion is the migration that this release needs: 1 is the original engine's schema, the later ones add ours.
+const LatestVersion = 4
+
+// ownVersion is the mark of our part of the schema when it is up to date, firstOwn the oldest that there is.
+var ownVersion = strconv.Itoa(LatestVersion)
+
+const firstOwn = 2
+
+// ownMark reads the mark of our part; ok says that this release knows it.
+func ownMark(mark string) (version int, ok bool) {
+	version, err := strconv.Atoi(mark)
+	return version, err == nil && version >= firstOwn && version <= LatestVersion
+}
+
+// outdated reports whether the mark is of an earlier release, which the migrator brings up to date.
+func outdated(mark string) bool {
+	version, known := ownMark(mark)
+	return known && version < LatestVersion
+}
 
 // Migrator creates, adopts and removes the tables in one schema. It is safe for concurrent use, also by many processes
 // at once: they take turns.
@@ -83,6 +101,7 @@ func (m *Migrator) Version(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	original, own, err := readMarks(ctx, m.pool, schema)
+	version, known := ownMark(own)
 	switch {
 	case err != nil:
 		return 0, err
@@ -90,8 +109,8 @@ func (m *Migrator) Version(ctx context.Context) (int, error) {
 		return 0, nil
 	case original == originalVersion && own == "":
 		return 1, nil
-	case original == originalVersion && own == ownVersion:
-		return 2, nil
+	case original == originalVersion && known:
+		return version, nil
 	}
 	return 0, fmt.Errorf("schema %q (marks %s/%s): %w", schema, original, own, ErrWrongVersion)
 }
@@ -184,7 +203,7 @@ func refuseStrangers(ctx context.Context, db DB, schema string) error {
 	if err != nil {
 		return err
 	}
-	if original != "" && original != originalVersion || own != "" && own != ownVersion {
+	if _, known := ownMark(own); original != "" && original != originalVersion || own != "" && !known {
 		return fmt.Errorf("schema %q (marks %s/%s, this release adopts and makes %s/%s): %w",
 			schema, original, own, originalVersion, ownVersion, ErrWrongVersion)
 	}

@@ -88,6 +88,10 @@ func TestPlansOfHostAndSweeps(t *testing.T) {
 	s, host := openWithHost(t, Options{})
 	fill(t, s)
 	ctx := testContext(t)
+	exec(t, s, `INSERT INTO gen_durable_history (instance_id, step, attempt, outcome, status)
+		SELECT i / 5, 'a', 0, 'next', 'runnable' FROM generate_series(1, 100000) AS i`)
+	exec(t, s, `ANALYZE gen_durable_history`)
+	const history = "gen_durable_history_pkey"
 	const pkey, guard, lease, parent = "gen_durable_pkey", "gen_durable_correlation", "gen_durable_lease", "gen_durable_parent"
 	allowed := map[string][]string{
 		"insert_one":       nil,
@@ -102,7 +106,10 @@ func TestPlansOfHostAndSweeps(t *testing.T) {
 		"standing":         {pkey, guard},
 		"settled":          {pkey},
 		"cancel":           {pkey},
-		"collect":          {"gen_durable_gc", pkey, parent},
+		"collect":          {"gen_durable_gc", pkey, parent, history},
+		"collect_history":  {history, pkey},
+		"cancel_history":   {history, pkey},
+		"history":          {history},
 		"collect_requests": {"gen_durable_requests_age", "gen_durable_requests_pkey"},
 		"reclaim":          {lease, pkey, guard},
 		"inbox_page":       {"signals_target", "signals_pkey", pkey},

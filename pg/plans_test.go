@@ -109,6 +109,8 @@ func TestPlansOfTheEngine(t *testing.T) {
 		"flush_children":   {indexes: []string{pkey}, driven: true},
 		"flush_spawn":      {indexes: []string{pkey}, driven: true},
 		"flush_end":        {indexes: []string{pkey}, driven: true},
+		"flush_trace":      {indexes: []string{pkey}, driven: true},
+		"flush_history":    {indexes: []string{pkey}, driven: true},
 		"flush_consume":    {indexes: []string{pkey, signals}, driven: true},
 		"flush_inbox":      {indexes: []string{pkey, target}, driven: true},
 		"flush_inbox_late": {indexes: []string{target}},

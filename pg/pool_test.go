@@ -150,6 +150,7 @@ func useAsHost(t *testing.T, s *Store, db DB) {
 	full.State, full.RequestID, full.Delay, full.RateLimit, full.Weight = []byte(`{"a": "it's \\ \"é\""}`), "r", time.Hour, "l", 0.5
 	timed := plain("m")
 	timed.State, timed.EligibleAt, timed.ConcurrencyKey = full.State, time.Now().Add(-time.Hour), "c"
+	timed.TraceContext = "trace"
 	simple := plain("m")
 	simple.State = full.State
 	var ids []int64
@@ -169,13 +170,19 @@ func useAsHost(t *testing.T, s *Store, db DB) {
 		t.Errorf("by its key: %+v, %v", byKey, err)
 	}
 	one := Delivery{ID: ids[0], Name: "n", Payload: full.State, DedupKey: "d"}
-	many := deliver(t, s, db, one, Delivery{Key: full.CorrelationKey, Name: "n"}, Delivery{ID: ids[1], Name: "n"})
+	many := deliver(t, s, db, one, Delivery{Key: full.CorrelationKey, Name: "n"}, Delivery{ID: ids[1], Name: "n", TraceContext: "trace"})
 	again := deliver(t, s, db, one)
 	if many[0].SignalID == 0 || many[1].SignalID == 0 || many[2].SignalID == 0 || !again[0].Duplicate {
 		t.Errorf("delivered: %+v, %+v", many, again)
 	}
 	if r, err := s.CancelByKey(testContext(t), db, full.CorrelationKey, "why"); err != nil || r.Result != Ended {
 		t.Errorf("the cancel: %+v, %v", r, err)
+	}
+	if list, err := s.History(testContext(t), db, ids[0], 0, 10); err != nil || len(list) != 0 {
+		t.Errorf("the history: %+v, %v", list, err)
+	}
+	if n := value[int](t, s, `SELECT count(trace_context) FROM gen_durable`) + value[int](t, s, `SELECT count(trace_context) FROM signals`); n != 4 {
+		t.Errorf("%d rows and signals carry a trace, expected 4", n)
 	}
 	settled, err := s.Settled(testContext(t), ids)
 	if err != nil || fmt.Sprint(settled[len(ids)-1].Status) != "failed" {

@@ -37,7 +37,7 @@ func (s *Store) signalOne(ctx context.Context, db DB, d *Delivery) ([]Delivered,
 	}
 	var out Delivered
 	var signal *int64
-	err := db.QueryRow(ctx, s.sql("signal_one"), d.ID, key, d.Name, jsonOrEmpty(d.Payload), d.DedupKey).
+	err := db.QueryRow(ctx, s.sql("signal_one"), d.ID, key, d.Name, jsonOrEmpty(d.Payload), d.DedupKey, d.TraceContext).
 		Scan(&out.TargetID, &signal, &out.Queue, &out.Woken)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
@@ -58,7 +58,8 @@ func (s *Store) signalMany(ctx context.Context, db DB, ds []Delivery) ([]Deliver
 		}
 		names[i], payloads[i], dedup[i] = d.Name, jsonOrEmpty(d.Payload), d.DedupKey
 	}
-	rows, err := db.Query(ctx, s.sql("signal"), ids, keys, names, payloads, dedup, s.signalSequence)
+	traces := sparse(n, func(i int) string { return ds[i].TraceContext })
+	rows, err := db.Query(ctx, s.sql("signal"), ids, keys, names, payloads, dedup, s.signalSequence, traces)
 	if err != nil {
 		return nil, err
 	}

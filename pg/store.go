@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,11 +14,8 @@ import (
 	"github.com/gendurable/gendurable/limiter"
 )
 
-// The version marks that Open accepts: the original schema's, and our part's.
-const (
-	originalVersion = "3"
-	ownVersion      = "2"
-)
+// originalVersion is the version mark of the original's part of the schema that Open accepts; ownVersion is that of ours.
+const originalVersion = "3"
 
 // ErrNotMigrated says that the schema lacks the engine's tables or some of their newer columns.
 var ErrNotMigrated = errors.New("pg: the schema is not migrated; run the migrator (Up), or apply its printed SQL")
@@ -39,9 +37,11 @@ type Options struct {
 	// from their workers, after that is durable: they are to be credited to the limiter. It must not block. May be nil:
 	// then the reconciler finds them.
 	Freed func([]limiter.Release)
+	// Historic are the machines that keep a history, as far as this process knows: a Cancel adds to it.
+	Historic []string
 }
 
-// Store runs the engine's statements on one schema. It is immutable and safe for concurrent use.
+// Store runs the engine's statements on one schema. It is safe for concurrent use.
 type Store struct {
 	pool          *pgxpool.Pool
 	schema        string
@@ -53,6 +53,9 @@ type Store struct {
 	idSequence, signalSequence string
 
 	text map[string]string // statement texts by name, ready to send
+
+	historic []string      // Invariant: never nil
+	looked   *atomic.Int64 // the instance up to which CollectSideTables has looked through the histories
 }
 
 // Open checks that the schema is migrated and prepares the statement texts. The pool is the one that the engine's own
@@ -74,7 +77,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 		return nil, err
 	}
 	switch {
-	case original == "" || original == originalVersion && own == "":
+	case original == "" || original == originalVersion && (own == "" || outdated(own)):
 		return nil, fmt.Errorf("schema %q: %w", schema, ErrNotMigrated)
 	case original != originalVersion || own != ownVersion:
 		return nil, fmt.Errorf("schema %q (marks %s/%s, expected %s/%s): %w",
@@ -82,7 +85,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	s := &Store{
 		pool: pool, schema: schema, engine: o.Engine, interoperable: o.Interoperable, text: loadStatements(schema),
-		sessionless: !namesStatements(pool.Config()), freed: o.Freed,
+		sessionless: !namesStatements(pool.Config()), freed: o.Freed, historic: append([]string{}, o.Historic...), looked: new(atomic.Int64),
 	}
 	err = pool.QueryRow(ctx, `SELECT pg_get_serial_sequence($1, 'id'), pg_get_serial_sequence($2, 'id')`,
 		pgx.Identifier{schema, "gen_durable"}.Sanitize(), pgx.Identifier{schema, "signals"}.Sanitize(),

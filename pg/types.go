@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,6 +46,7 @@ type Insertion struct {
 	EligibleAt       time.Time
 	Delay            time.Duration
 	RequestID        string
+	TraceContext     string
 }
 
 // Inserted answers one Insertion.
@@ -63,6 +65,8 @@ type Delivery struct {
 	Name     string
 	Payload  []byte // JSON
 	DedupKey string // empty = none
+	// TraceContext is where a trace goes on from this signal: a W3C traceparent; empty = none.
+	TraceContext string
 }
 
 // Delivered answers one Delivery.
@@ -95,6 +99,8 @@ type ClaimRequest struct {
 	Since []Lane
 	// Report is filled in, when it is not nil.
 	Report *ClaimReport
+	// Contended, if not nil, is advanced with each try that lost the race for a concurrency key.
+	Contended *atomic.Int64
 }
 
 // Claimed is a row that this worker owns until its lease ends.
@@ -124,6 +130,10 @@ type Claimed struct {
 	// HasInbox and HasChildren say that there may be some; they select the enrichment and the riders.
 	HasInbox    bool
 	HasChildren bool
+	// TraceContext is the W3C traceparent of the span before: the last step's, or the insert's. Empty = none.
+	TraceContext string
+	// Waited is how long the row had been eligible when it was claimed, by the database's clock. Never negative.
+	Waited time.Duration
 
 	// Inbox: at most 1,000, the awaited names first when there are more, then oldest first.
 	Inbox        []Signal
@@ -139,6 +149,8 @@ type Signal struct {
 	Name       string
 	Payload    []byte
 	InsertedAt time.Time
+	// TraceContext is that of its Delivery; only of signals that a claim or Enrich hands over.
+	TraceContext string `db:"-"`
 }
 
 // Child is a child as its parent sees it.
@@ -150,6 +162,8 @@ type Child struct {
 	State          []byte
 	Result         []byte
 	Error          string
+	// TraceContext is that of its last step, or of its insert; only of children that a claim or Enrich hands over.
+	TraceContext string `db:"-"`
 }
 
 // Kind is what an Outcome does to its row.
@@ -208,6 +222,12 @@ type Outcome struct {
 	// up, unless it continues the row and keeps the key; see Verdict.Mark.
 	SlotKey   string
 	SlotShard int16
+
+	// TraceContext is the traceparent of the span of the step; empty leaves the row's as it is. KindContinue does not
+	// write it: the next step runs in this process, which knows it.
+	TraceContext string
+	// Record, if not nil, has the transition written into the instance's history.
+	Record *Record
 }
 
 // Fate is what became of an Outcome.

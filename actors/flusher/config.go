@@ -61,6 +61,8 @@ type Config struct {
 	Backoff, MaxBackoff time.Duration
 	// SlowBackoff and MaxSlowBackoff are the same for an entry whose row is locked. Default 200 ms and 2 s.
 	SlowBackoff, MaxSlowBackoff time.Duration
+	// Telemetry learns of flushes; nil = nobody does.
+	Telemetry actors.Telemetry
 	// Classify tells what an error of Main, Side or Rows means. Default: pg.Classify and the error's SQLSTATE.
 	Classify func(error) Fault
 }

@@ -214,9 +214,16 @@ func (w *writer) flush(c Committer, outcomes []pg.Outcome) (flushed pg.Flushed, 
 	if w.ctx.Err() != nil {
 		return flushed, w.ctx.Err()
 	}
+	var begun time.Time
+	if w.Telemetry != nil {
+		begun = time.Now()
+	}
 	flushed, err = c.Flush(w.ctx, outcomes)
 	switch {
 	case err == nil:
+		if w.Telemetry != nil {
+			w.Telemetry.Flushed(len(outcomes), time.Since(begun))
+		}
 		w.away.Over(w.Logger, "outcomes can be written again")
 	case w.ctx.Err() != nil:
 		err = w.ctx.Err()

@@ -19,12 +19,16 @@ func (s *scheduler) claim(fx *core.Effects) {
 	report := pg.ClaimReport{Survey: fx.Survey}
 	request := pg.ClaimRequest{
 		Queue: cfg.Queue, Worker: cfg.Worker, Lease: cfg.Lease, Limit: fx.Claim, Skip: fx.Skip, Limits: fx.Limits, Since: fx.Since, Report: &report,
+		Contended: &cfg.QueueCounters.Contended,
 	}
 	handed := false
 	s.ask(func(ctx context.Context) core.Event {
 		begun := time.Now()
 		rows, err := cfg.Store.Claim(ctx, request)
 		countClaim(cfg.QueueCounters, len(rows), err)
+		if cfg.Telemetry != nil && err == nil {
+			cfg.Telemetry.Claimed(cfg.Queue, rows, time.Since(begun))
+		}
 		if err != nil {
 			return core.ClaimResult{Err: err, Unknown: true}
 		}

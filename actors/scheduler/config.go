@@ -83,6 +83,8 @@ type Config struct {
 	// Counters and QueueCounters count; nil = into the void.
 	Counters      *actors.Counters
 	QueueCounters *actors.QueueCounters
+	// Telemetry learns of claims and steps; nil = nobody does.
+	Telemetry actors.Telemetry
 	// GiveUp is called when an actor of the queue keeps failing and was given up; the queue then stands still.
 	// It is called on a goroutine of its own. May be nil.
 	GiveUp func(child *actor.PID, reason any)

@@ -91,6 +91,7 @@ func (s *step) advance(r *run, o *pg.Outcome, answer actors.Committed) actors.St
 	if row.RateLimit, row.Weight = o.RateLimit, o.Weight; row.Weight == 0 {
 		row.Weight = 1
 	}
+	row.TraceContext, row.Waited = r.watch.goOn(row.TraceContext), 0
 	switch o.Key {
 	case pg.ReleaseKey:
 		row.ConcurrencyKey, row.ConcurrencyShard = "", nil

@@ -59,16 +59,22 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 	default:
 	}
 	if r.steps > 0 && s.interrupted(r) {
+		r.watch = watch{skipped: true}
 		return s.commit(r, nil, putBack(r))
 	}
 	r.steps++
 	in := s.input(r)
-	return s.conclude(r, in, fsm.Run(r.ctx, r.spec, in), func(err error) actors.StepEnded {
+	ctx := s.begin(r)
+	res := fsm.Run(ctx, r.spec, in)
+	r.watch.ran()
+	e := s.conclude(r, in, res, func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
-		return s.conclude(r, in, fsm.RunError(r.ctx, r.spec, in, err), func(err error) actors.StepEnded {
+		return s.conclude(r, in, fsm.RunError(ctx, r.spec, in, err), func(err error) actors.StepEnded {
 			return s.commit(r, nil, failure(err.Error()))
 		})
 	})
+	r.watch.end(e)
+	return e
 }
 
 // refuse says why a row must be ended instead of run; empty = run it.
@@ -136,6 +142,7 @@ func (s *step) commit(r *run, refused func(error) actors.StepEnded, e *fsm.Encod
 	if s.inlines(r, e) {
 		stay(&o, r.at)
 	}
+	r.note(&o, e)
 	answer, err := s.submit(r, o)
 	var no *actors.RefusedError
 	switch {

@@ -25,6 +25,7 @@ type run struct {
 	// steps the chain has begun. Both belong to the step actor.
 	at    *pg.Claimed
 	steps int
+	watch watch // of the present step; belongs to the step actor
 
 	// ctx is the step's. cancel says why it ends.
 	ctx    context.Context

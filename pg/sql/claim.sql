@@ -110,4 +110,5 @@ UPDATE public.gen_durable g
 RETURNING g.id, g.fsm, g.fsm_version, g.step, g.state, g.attempt, g.awaits, g.priority, g.eligible_at, g.concurrency_key,
           g.concurrency_shard, g.rate_limit, g.weight, g.correlation_key, g.parent_id, g.claims,
           CASE WHEN g.crash_step = g.step THEN least(g.crashes, g.attempt) ELSE 0 END, g.cancel_requested, g.has_inbox, g.has_children,
-          (SELECT count(*) FROM candidate)::int
+          (SELECT count(*) FROM candidate)::int,
+          g.trace_context, g.updated_at

@@ -1,4 +1,4 @@
--- Deletes terminal instances past their retention, with their signals and dedup keys.
+-- Deletes terminal instances past their retention, with their signals, dedup keys and histories.
 -- $1 bigint retention of done in µs · $2 bigint of failed · $3 bigint limit
 -- $4 timestamptz, $5 bigint: the updated_at and id after which to look; null and 0 = from the start
 -- Spared: a terminal child while its parent is not terminal, because the parent has yet to see it; a terminal parent
@@ -7,7 +7,8 @@
 -- Returns how many were deleted, and the updated_at and id of the last (null = none).
 -- Locks: rows in the order of their ending, with SKIP LOCKED. Index: gen_durable_gc for the ids, from the position on
 -- (rows that are spared or not due yet are walked once a pass, not once a batch); then gen_durable_pkey from an array;
--- gen_durable_parent, signals_target and gen_durable_dedup_pkey for the foreign keys (about 10 µs a row).
+-- gen_durable_parent, signals_target and gen_durable_dedup_pkey for the foreign keys (about 10 µs a row);
+-- gen_durable_history_pkey, which costs next to nothing where no machine keeps a history.
 WITH due AS MATERIALIZED (
     SELECT g.id, g.updated_at
       FROM public.gen_durable g
@@ -28,6 +29,9 @@ WITH due AS MATERIALIZED (
     DELETE FROM public.gen_durable g
      WHERE g.id = ANY (ARRAY(SELECT due.id FROM due))
     RETURNING 1
+), forgotten AS (
+    DELETE FROM public.gen_durable_history h
+     WHERE h.instance_id = ANY (ARRAY(SELECT due.id FROM due))
 ), last AS (
     SELECT due.updated_at, due.id FROM due ORDER BY due.updated_at DESC, due.id DESC LIMIT 1
 )

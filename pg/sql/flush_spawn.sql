@@ -4,7 +4,7 @@
 -- per child: $3 bigint[] parent · $4 text[] machine · $5 int[] version · $6 text[] step · $7 text[] state, JSON
 -- $8 text[] queue · $9 smallint[] priority · $10 text[] concurrency key · $11 text[] rate limit · $12 float8[] weight
 -- $13 text[] correlation key · $14 text[] its scope as the text form of an array · $15 timestamptz[] eligible at, or
--- null · $16 bigint[] delay in µs, for when that is null
+-- null · $16 bigint[] delay in µs, for when that is null · $17 text[] trace context, '' = none; null = none at all
 -- Inserted in the order of the keys, so that two batches with the same new keys cannot deadlock, then of the arrays.
 -- The parents' rows are this transaction's own versions: no other writer can get between the CTEs. What a parent waits
 -- for already (children of a round that a retried parent has left behind) stays counted.
@@ -21,14 +21,14 @@ WITH parent AS MATERIALIZED (
 ), child AS (
     INSERT INTO public.gen_durable AS n
            (parent_id, fsm, fsm_version, step, state, queue, priority, concurrency_key, rate_limit, weight,
-            correlation_key, correlation_scope, eligible_at, has_inbox, has_children)
+            correlation_key, correlation_scope, eligible_at, has_inbox, has_children, trace_context)
     SELECT c.parent, c.fsm, c.version, c.step, c.state::jsonb, c.queue, c.priority, c.concurrency_key, c.rate_limit,
            c.weight, c.correlation_key, c.scope::public.durable_status[],
-           coalesce(c.eligible_at, now() + c.delay * interval '1 microsecond'), $2::boolean, $2::boolean
+           coalesce(c.eligible_at, now() + c.delay * interval '1 microsecond'), $2::boolean, $2::boolean, nullif(c.trace, '')
       FROM unnest($3::bigint[], $4::text[], $5::int[], $6::text[], $7::text[], $8::text[], $9::smallint[], $10::text[],
-                  $11::text[], $12::float8[], $13::text[], $14::text[], $15::timestamptz[], $16::bigint[])
+                  $11::text[], $12::float8[], $13::text[], $14::text[], $15::timestamptz[], $16::bigint[], $17::text[])
            WITH ORDINALITY AS c(parent, fsm, version, step, state, queue, priority, concurrency_key, rate_limit, weight,
-                                correlation_key, scope, eligible_at, delay, position)
+                                correlation_key, scope, eligible_at, delay, trace, position)
      WHERE (c.parent IN (SELECT p.id FROM parent p)) IS TRUE
      ORDER BY c.correlation_key, c.position
     ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING

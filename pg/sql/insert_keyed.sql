@@ -5,6 +5,7 @@
 -- $12 boolean has_inbox and has_children
 -- $13 text[] correlation key, '' = none · $14 smallint[] its scope: 0 none, 1 the live statuses, +1 done, +2 failed
 -- $15 text[] request id, '' = none · $16 text the identity sequence of gen_durable
+-- $17 text[] trace context, '' = none; null = none at all
 -- Returns a row an entry, in no order: its position (from 1), the id if it was inserted, the first instance of a
 -- repeated request id, the occupant of the key. The last two as the statement's snapshot knows them: what was committed
 -- while it waited, or inserted by the statement itself, is null (see insert_found).
@@ -16,10 +17,10 @@
 WITH u AS MATERIALIZED (
     SELECT r.*, nextval($16::text::regclass) AS id
       FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[],
-                  $9::float8[], $10::timestamptz[], $11::bigint[], $13::text[], $14::smallint[], $15::text[])
+                  $9::float8[], $10::timestamptz[], $11::bigint[], $13::text[], $14::smallint[], $15::text[], $17::text[])
            WITH ORDINALITY
            AS r(fsm, version, step, state, queue, priority, concurrency_key, rate_limit, weight, eligible_at, delay,
-                correlation_key, scope, request_id, position)
+                correlation_key, scope, request_id, trace, position)
 ), request AS (
     INSERT INTO public.gen_durable_requests AS q (id, instance_id)
     SELECT DISTINCT ON (u.request_id) u.request_id, u.id
@@ -31,7 +32,7 @@ WITH u AS MATERIALIZED (
 ), fresh AS (
     INSERT INTO public.gen_durable AS g
            (id, fsm, fsm_version, step, state, queue, priority, concurrency_key, rate_limit, weight, eligible_at,
-            correlation_key, correlation_scope, has_inbox, has_children)
+            correlation_key, correlation_scope, has_inbox, has_children, trace_context)
     OVERRIDING SYSTEM VALUE
     SELECT u.id, u.fsm, u.version, u.step, u.state::jsonb, u.queue, u.priority, nullif(u.concurrency_key, ''),
            nullif(u.rate_limit, ''), u.weight, coalesce(u.eligible_at, now() + u.delay * interval '1 microsecond'),
@@ -42,7 +43,7 @@ WITH u AS MATERIALIZED (
            WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'::public.durable_status[]
            WHEN 4 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}'::public.durable_status[]
            ELSE '{}'::public.durable_status[] END,
-           $12::boolean, $12::boolean
+           $12::boolean, $12::boolean, nullif(u.trace, '')
       FROM u
      WHERE u.request_id = '' OR u.id IN (SELECT request.instance_id FROM request)
      ORDER BY u.correlation_key, u.position

@@ -1,6 +1,7 @@
 -- Delivers signals to instances, named by id or by the correlation key they occupy.
 -- $1 bigint[] id, 0 = by key · $2 text[] key, '' = by id · $3 text[] name · $4 text[] payload, JSON
--- $5 text[] dedup key, '' = none · $6 text the identity sequence of signals
+-- $5 text[] dedup key, '' = none · $6 text the identity sequence of signals · $7 text[] trace context, '' = none; null =
+-- none at all
 -- Returns, in no order: a row (position from 1, target, null, null, null) for each entry whose target was not refused; a
 -- row (position, null, signal, null, null) for each that was stored; a row (null, target, null, queue, woken) for each
 -- target that was not refused.
@@ -16,11 +17,11 @@
 -- The memberships are hashed subplans: a batch of 60,000 against itself must not become a nested loop.
 -- Indexes: gen_durable_pkey, gen_durable_correlation, gen_durable_dedup_pkey; writes signals' three.
 WITH entry AS MATERIALIZED (
-    SELECT u.position, u.key, u.name, u.payload, u.dedup_key,
+    SELECT u.position, u.key, u.name, u.payload, u.dedup_key, u.trace,
            CASE WHEN u.key = '' THEN u.id
                 ELSE (SELECT g.id FROM public.gen_durable g WHERE g.correlation_guard = u.key) END AS target
-      FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[]) WITH ORDINALITY
-           AS u(id, key, name, payload, dedup_key, position)
+      FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $7::text[]) WITH ORDINALITY
+           AS u(id, key, name, payload, dedup_key, trace, position)
 ), held AS MATERIALIZED (
     SELECT g.id, g.correlation_guard, g.queue, g.has_inbox,
            CASE WHEN g.status = 'awaiting_signal' THEN g.awaits END AS awaits,
@@ -31,7 +32,7 @@ WITH entry AS MATERIALIZED (
      ORDER BY g.id DESC
        FOR NO KEY UPDATE OF g
 ), addressed AS MATERIALIZED (
-    SELECT e.position, e.target, e.name, e.payload, e.dedup_key,
+    SELECT e.position, e.target, e.name, e.payload, e.dedup_key, e.trace,
            row_number() OVER (PARTITION BY e.target, e.dedup_key ORDER BY e.position) AS occurrence
       FROM entry e
      WHERE CASE WHEN e.key = '' THEN e.target IN (SELECT h.id FROM held h)
@@ -46,8 +47,8 @@ WITH entry AS MATERIALIZED (
     ON CONFLICT (target_id, dedup_key) DO NOTHING
     RETURNING d.target_id, d.dedup_key
 ), accepted AS MATERIALIZED (
-    SELECT n.position, n.target, n.name, n.payload, n.dedup_key, nextval($6::text::regclass) AS id
-      FROM (SELECT a.position, a.target, a.name, a.payload, a.dedup_key
+    SELECT n.position, n.target, n.name, n.payload, n.dedup_key, n.trace, nextval($6::text::regclass) AS id
+      FROM (SELECT a.position, a.target, a.name, a.payload, a.dedup_key, a.trace
               FROM addressed a
              WHERE CASE WHEN a.dedup_key = '' THEN true
                         ELSE a.occurrence = 1 AND (a.target, a.dedup_key) IN
@@ -55,9 +56,9 @@ WITH entry AS MATERIALIZED (
              ORDER BY a.position
             OFFSET 0) AS n
 ), stored AS (
-    INSERT INTO public.signals AS s (id, target_id, name, payload, dedup_key)
+    INSERT INTO public.signals AS s (id, target_id, name, payload, dedup_key, trace_context)
     OVERRIDING SYSTEM VALUE
-    SELECT a.id, a.target, a.name, a.payload::jsonb, nullif(a.dedup_key, '')
+    SELECT a.id, a.target, a.name, a.payload::jsonb, nullif(a.dedup_key, ''), nullif(a.trace, '')
       FROM accepted a
     ON CONFLICT DO NOTHING
     RETURNING s.id, s.target_id, s.name

@@ -1,5 +1,6 @@
 -- Delivers one signal: what signal does, for the common case, at a third of its cost.
 -- $1 bigint id, 0 = by key · $2 text key, '' = by id · $3 text name · $4 text payload, JSON · $5 text dedup key, '' = none
+-- $6 text trace context, '' = none
 -- Returns a row unless the target was refused: the target, the signal (null = the dedup key was accepted before), the
 -- queue, and whether the target was woken.
 -- A row of the original engine that would enter its correlation scope by the wake while its key is occupied stays parked;
@@ -23,8 +24,8 @@ WITH held AS MATERIALIZED (
     ON CONFLICT (target_id, dedup_key) DO NOTHING
     RETURNING 1
 ), stored AS (
-    INSERT INTO public.signals AS s (target_id, name, payload, dedup_key)
-    SELECT h.id, $3::text, $4::text::jsonb, nullif($5::text, '')
+    INSERT INTO public.signals AS s (target_id, name, payload, dedup_key, trace_context)
+    SELECT h.id, $3::text, $4::text::jsonb, nullif($5::text, ''), nullif($6::text, '')
       FROM held h
      WHERE $5::text = '' OR EXISTS (SELECT FROM remembered)
     ON CONFLICT DO NOTHING

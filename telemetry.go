@@ -1,0 +1,53 @@
+package gendurable
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/internal/telemetry"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// observe begins to export what this engine does, if there is a provider. See docs/telemetry.md.
+func (e *Engine) observe() error {
+	queues := make(map[string]telemetry.Queue, len(e.cfg.Queues))
+	for name, q := range e.cfg.Queues {
+		queues[name] = telemetry.Queue{Counters: e.tree.queueCounters[name], Concurrency: q.Concurrency}
+	}
+	t, err := telemetry.New(telemetry.Config{
+		Engine: e.cfg.Name, Tracers: e.cfg.TracerProvider, Meters: e.cfg.MeterProvider,
+		Counters: e.tree.counters, Queues: queues,
+	})
+	if err != nil {
+		return fmt.Errorf("gendurable: %w", err)
+	}
+	e.telemetry, e.Client.tracer = t, t.Tracer()
+	return nil
+}
+
+// reports is whom actors report to; nil = nobody.
+func (e *Engine) reports() actors.Telemetry {
+	if e.telemetry == nil {
+		return nil // and not an interface that holds a nil
+	}
+	return e.telemetry
+}
+
+// unobserve ends the export of the counters.
+func (e *Engine) unobserve() {
+	if err := e.telemetry.Close(); err != nil {
+		e.log.Warn("gendurable: the counters' export could not be ended", "error", err)
+	}
+}
+
+// traceInserts begins the span of an insert of several instances, from which their traces go on.
+func (c *Client) traceInserts(ctx context.Context, rows []pg.Insertion) telemetry.Call {
+	call := c.tracer.Insert(ctx, rows[0].Machine, len(rows))
+	if traceparent := call.TraceContext(); traceparent != "" {
+		for i := range rows {
+			rows[i].TraceContext = traceparent
+		}
+	}
+	return call
+}
