@@ -32,7 +32,7 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 	machines, versions, steps := skipArrays(r.Skip)
 	limit := r.Limit
 	for try := 0; ; try++ {
-		err = onFreshPlan(ctx, s.pool, func(db DB) error {
+		err = onFreshPlan(ctx, s.db(), func(db DB) error {
 			rows, err := db.Query(ctx, s.sql("claim"), r.Queue, r.Worker, micros(r.Lease), limit, machines, versions, steps)
 			if err != nil {
 				return err
