@@ -24,6 +24,7 @@ import (
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/actors/scheduler/core"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/stepping"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -35,13 +36,7 @@ type Store interface {
 	ExtendOne(ctx context.Context, worker string, lease time.Duration, id int64) (pg.Beat, error)
 	Release(ctx context.Context, worker string, ids []int64) error
 	ReleaseUnheld(ctx context.Context, worker string, held []int64) (int, error)
-	Pages
-}
-
-// Pages reads what a claim did not hand over at once.
-type Pages interface {
-	InboxPage(ctx context.Context, id int64, handed []int64, limit int) ([]pg.Signal, error)
-	ChildrenPage(ctx context.Context, id, after int64, limit int) ([]pg.Child, error)
+	stepping.Pages
 }
 
 // Config describes a queue. Queue, Worker, Store, Specs, Flushers and Logger are required; a zero value elsewhere
