@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -21,8 +22,8 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// LatestVersion is the migration that this release needs: 1 is the original engine's schema, 2 adds ours.
-const LatestVersion = 2
+// LatestVersion is the migration that this release needs: 1 is the original engine's schema, the others add ours.
+const LatestVersion = 3
 
 // Migrator creates, adopts and removes the tables in one schema. It is safe for concurrent use, also by many processes
 // at once: they take turns.
@@ -75,7 +76,8 @@ func (m *Migrator) Down(ctx context.Context, to int) error {
 	})
 }
 
-// Version returns the version of the schema: 0 without tables, 1 with the original's only, LatestVersion when ready. It
+// Version returns the version of the schema: 0 without tables, 1 with the original's only, LatestVersion when ready; in
+// between, that of an earlier release. It
 // reads the marks on the tables, so it is right however the migrations were applied.
 func (m *Migrator) Version(ctx context.Context) (int, error) {
 	schema, err := resolveSchema(ctx, m.pool, m.schema)
@@ -90,10 +92,17 @@ func (m *Migrator) Version(ctx context.Context) (int, error) {
 		return 0, nil
 	case original == originalVersion && own == "":
 		return 1, nil
-	case original == originalVersion && own == ownVersion:
-		return 2, nil
+	case original == originalVersion && ownMark(own):
+		return strconv.Atoi(own)
 	}
 	return 0, fmt.Errorf("schema %q (marks %s/%s): %w", schema, original, own, ErrWrongVersion)
+}
+
+// ownMark reports whether the mark on our part of the schema is one of this release or of an earlier one: the number of the
+// migration that set it.
+func ownMark(mark string) bool {
+	n, err := strconv.Atoi(mark)
+	return err == nil && n >= 2 && n <= LatestVersion && strconv.Itoa(n) == mark
 }
 
 // recorded is the version that goose's record must show for the schema as it is; at least 1, its lowest.
@@ -184,7 +193,7 @@ func refuseStrangers(ctx context.Context, db DB, schema string) error {
 	if err != nil {
 		return err
 	}
-	if original != "" && original != originalVersion || own != "" && own != ownVersion {
+	if original != "" && original != originalVersion || own != "" && !ownMark(own) {
 		return fmt.Errorf("schema %q (marks %s/%s, this release adopts and makes %s/%s): %w",
 			schema, original, own, originalVersion, ownVersion, ErrWrongVersion)
 	}

@@ -90,7 +90,7 @@ func TestMigrateUpDownUp(t *testing.T) {
 	if len(want) < 90 {
 		t.Fatalf("the shape has %d lines only", len(want))
 	}
-	wantVersion(t, pool, "", 2)
+	wantVersion(t, pool, "", LatestVersion)
 	up(t, pool, "")
 	sameShape(t, "up twice", shape(t, pool, "public"), want)
 	down := func(to int) {
@@ -118,7 +118,7 @@ func TestMigrateUpDownUp(t *testing.T) {
 	}
 	up(t, pool, "")
 	sameShape(t, "up after down to nothing", shape(t, pool, "public"), want)
-	if err := NewMigrator(pool, "").Down(ctx, 3); err == nil {
+	if err := NewMigrator(pool, "").Down(ctx, LatestVersion+1); err == nil {
 		t.Error("down to an unknown version was accepted")
 	}
 }
@@ -136,7 +136,7 @@ func TestMigrateAnySchema(t *testing.T) {
 			if got := shape(t, pool, schema); len(got) != len(want) {
 				sameShape(t, schema, got, want)
 			}
-			wantVersion(t, pool, schema, 2)
+			wantVersion(t, pool, schema, LatestVersion)
 			s, err := Open(ctx, pool, Options{Schema: schema})
 			if err != nil {
 				t.Fatal(err)
@@ -154,7 +154,7 @@ func TestMigrateAnySchema(t *testing.T) {
 			wantVersion(t, pool, schema, 0)
 		})
 	}
-	wantVersion(t, pool, "public", 2)
+	wantVersion(t, pool, "public", LatestVersion)
 	for _, schema := range []string{"pg_mine", strings.Repeat("x", 64), "a\x00b", "a\nb", "a$gen_durable$b"} {
 		if err := NewMigrator(pool, schema).Up(ctx); err == nil {
 			t.Errorf("the schema %q was accepted", schema)
@@ -184,9 +184,9 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	wantVersion(t, pool, "", 2)
+	wantVersion(t, pool, "", LatestVersion)
 	var n int
-	if err := pool.QueryRow(testContext(t), `SELECT count(*) FROM gen_durable_migrations`).Scan(&n); err != nil || n != 3 {
+	if err := pool.QueryRow(testContext(t), `SELECT count(*) FROM gen_durable_migrations`).Scan(&n); err != nil || n != LatestVersion+1 {
 		t.Errorf("%d records of migrations (%v), expected the zero mark and one for each", n, err)
 	}
 }
@@ -304,7 +304,7 @@ func TestPrintedSQL(t *testing.T) {
 			t.Fatal(err)
 		}
 		psql(t, ctx, printed, upSQL)
-		wantVersion(t, printed, schema, 2)
+		wantVersion(t, printed, schema, LatestVersion)
 		if _, err := Open(ctx, printed, Options{Schema: schema}); err != nil {
 			t.Error(err)
 		}

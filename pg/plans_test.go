@@ -90,7 +90,7 @@ func TestPlansOfTheEngine(t *testing.T) {
 		indexes []string
 		driven  bool
 	}{
-		"claim":            {indexes: []string{active, guard, pick, pkey}},
+		"claim":            {indexes: []string{active, guard, pick, pkey, "gen_durable_queues_pkey"}},
 		"claim_inbox":      {indexes: []string{target}},
 		"claim_children":   {indexes: []string{parent}},
 		"claim_counts":     {indexes: []string{parent}},
@@ -143,11 +143,12 @@ func TestPlansOfTheEngine(t *testing.T) {
 				case "Index Scan", "Index Only Scan", "Bitmap Index Scan":
 					used = append(used, n.Index)
 				case "Seq Scan":
-					// The flushers' table has a row a flusher: without our settings it may as well be read whole.
-					if !strings.HasPrefix(n.Relation, "gen_durable_flushers") {
+					// Tables with a row a flusher or a paused queue: without our settings they may as well be read whole.
+					switch n.Relation {
+					case "gen_durable_flushers", "gen_durable_queues":
+						used = append(used, n.Relation+"_pkey")
+					default:
 						bad = "a Seq Scan on " + n.Relation
-					} else {
-						used = append(used, flusher)
 					}
 				case "Nested Loop":
 					driven = driven || drives(n.Plans[0])
@@ -186,11 +187,14 @@ func claimStopsEarly(t *testing.T, conn *pgx.Conn, s *Store) {
 	plan, raw := explain(t, conn, s.sql("claim"))
 	limits := 0
 	plan.each(func(n detail) {
-		if n.Type != "Limit" || len(n.Plans) == 0 || n.Plans[0].Type != "LockRows" {
+		if n.Type != "Limit" || len(n.Plans) != 2 || n.Plans[1].Type != "LockRows" {
 			return
 		}
 		limits++
-		if scan := n.Plans[0].Plans[0]; scan.Type != "Index Scan" || scan.Index != "gen_durable_pick" {
+		if paused := n.Plans[0]; paused.Parent != "InitPlan" || !strings.Contains(paused.Type, "Index") {
+			t.Errorf("whether the queue is paused is asked by %+v: %s", paused, raw)
+		}
+		if scan := n.Plans[1].Plans[0]; scan.Type != "Index Scan" || scan.Index != "gen_durable_pick" {
 			t.Errorf("under the limit is a %s: %s", scan.Type, raw)
 		}
 	})

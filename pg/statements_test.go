@@ -46,9 +46,13 @@ var columnTypes = map[string]string{
 	"limit_admit":      "int4 int4 int2 bool bool float8 float8 int2[] float8[] float8[] float8[]",
 	"limit_credit":     "int4",
 
-	"limit_gates_lock":    "text int2",
-	"limit_gates_heal":    "int4 int4 int4 int4",
-	"limit_rates_sweep":   "int4 text int4 int4",
+	"limit_gates_lock":  "text int2",
+	"limit_gates_heal":  "int4 int4 int4 int4",
+	"limit_rates_sweep": "int4 text int4 int4",
+	"queue_pause":       "timestamptz",
+	"queue_resume":      "",
+	"queue_paused":      "text timestamptz",
+
 	"limit_config_get":    "text text float8 float8 int2",
 	"limit_config_put":    "",
 	"limit_config_remove": "",

@@ -14,7 +14,7 @@ import (
 // The version marks that Open accepts: the original schema's, and our part's.
 const (
 	originalVersion = "3"
-	ownVersion      = "2"
+	ownVersion      = "3"
 )
 
 // ErrNotMigrated says that the schema lacks the engine's tables or some of their newer columns.
@@ -81,7 +81,7 @@ func OpenOn(ctx context.Context, db DB, o Options) (*Store, error) {
 		return nil, err
 	}
 	switch {
-	case original == "" || original == originalVersion && own == "":
+	case original == "" || original == originalVersion && own != ownVersion && (own == "" || ownMark(own)):
 		return nil, fmt.Errorf("schema %q: %w", schema, ErrNotMigrated)
 	case original != originalVersion || own != ownVersion:
 		return nil, fmt.Errorf("schema %q (marks %s/%s, expected %s/%s): %w",

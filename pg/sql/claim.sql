@@ -8,6 +8,7 @@
 -- A row of the original engine that enters its correlation scope only now is left out while its key is occupied, and a
 -- batch takes one of those that enter with one key.
 -- The rows are then updated by primary key, from an array: the plan does not depend on any estimate.
+-- Of a paused queue (see queue_pause) not a row is read: whether it is one is asked once, before the scan begins.
 -- Rows come in no particular order.
 WITH candidate AS MATERIALIZED (
     SELECT g.id, g.priority, g.eligible_at, g.concurrency_key,
@@ -26,7 +27,7 @@ WITH candidate AS MATERIALIZED (
        AND (g.correlation_key IS NULL OR g.correlation_guard IS NOT NULL OR 'executing' <> ALL (g.correlation_scope)
             OR (SELECT 1 FROM public.gen_durable o WHERE o.correlation_guard = g.correlation_key LIMIT 1) IS NULL)
      ORDER BY g.priority, g.eligible_at
-     LIMIT $4
+     LIMIT CASE WHEN EXISTS (SELECT FROM public.gen_durable_queues p WHERE p.queue = $1) THEN 0 ELSE $4::bigint END
        FOR NO KEY UPDATE OF g SKIP LOCKED
 ), chosen AS (
     SELECT c.* FROM candidate c WHERE c.concurrency_key IS NULL
