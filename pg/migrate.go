@@ -23,7 +23,7 @@ import (
 var migrationFiles embed.FS
 
 // LatestVersion is the migration that this release needs: 1 is the original engine's schema, the others add ours.
-const LatestVersion = 3
+const LatestVersion = 7
 
 // Migrator creates, adopts and removes the tables in one schema. It is safe for concurrent use, also by many processes
 // at once: they take turns.

@@ -171,6 +171,9 @@ func TestPlansOfTheEngine(t *testing.T) {
 		}
 	}
 	t.Run("claim", func(t *testing.T) { claimStopsEarly(t, engine.Conn(), s) })
+	t.Run("explain", func(t *testing.T) {
+		explainStaysBounded(t, s, map[string]*pgx.Conn{"the engine's": engine.Conn(), "default": plain.Conn()})
+	})
 }
 
 // drives reports whether an unnest, perhaps under a sort, an append or another loop, is the outer side.

@@ -27,7 +27,16 @@ var columnTypes = map[string]string{
 	"signal_one":    "int8 int8 text bool",
 	"get": "int8 text int4 text text jsonb jsonb text text int2 int4 int4 text[] timestamptz timestamptz text text float8 text " +
 		"text[] int8 int4 text timestamptz text timestamptz timestamptz",
-	"settled":          "int8 text jsonb text text[]",
+	"settled": "int8 text jsonb text text[]",
+	"explain": "timestamptz int8 text int4 text text text int2 int4 timestamptz text text float8 text[] timestamptz int4 text timestamptz " +
+		"text text timestamptz timestamptz int8 text timestamptz int8 float8 int4 int2[] float8[] float8[] float8 int4 float8 int2[] " +
+		"float8[] float8[] text[] int8[] text[] text[] text[] text[] timestamptz int4",
+	"test_queues":      "text",
+	"test_collapse":    "int8",
+	"test_advance":     "int8 bool",
+	"test_timeouts":    "int8",
+	"test_expire":      "",
+	"test_top":         "bool",
 	"standing":         "int8 text",
 	"cancel":           "bool text",
 	"collect":          "int4 timestamptz int8",

@@ -14,7 +14,7 @@ import (
 // The version marks that Open accepts: the original schema's, and our part's.
 const (
 	originalVersion = "3"
-	ownVersion      = "3"
+	ownVersion      = "7"
 )
 
 // ErrNotMigrated says that the schema lacks the engine's tables or some of their newer columns.
