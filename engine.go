@@ -82,7 +82,7 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 		cfg:    cfg, log: cfg.Logger, private: private, done: make(chan struct{}),
 	}
 	e.patience, e.cut = context.WithCancelCause(context.Background())
-	if e.node, err = newNode(cfg, queues, reg.machines()); err != nil {
+	if e.node, err = newNode(cfg, queues, reg); err != nil {
 		return nil, err
 	}
 	if cfg.Pokes == PokePostgres {
@@ -117,7 +117,7 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 
 // newNode makes this process's identity. Without a NodeName the host's name stands in, which other processes may
 // share: it is then no proof that a predecessor is dead.
-func newNode(cfg Config, queues, machines []string) (pg.Node, error) {
+func newNode(cfg Config, queues []string, reg *registry) (pg.Node, error) {
 	incarnation, err := uniqueToken()
 	if err != nil {
 		return pg.Node{}, err
@@ -132,7 +132,7 @@ func newNode(cfg Config, queues, machines []string) (pg.Node, error) {
 	}
 	return pg.Node{
 		Engine: cfg.Name, Name: name, Incarnation: incarnation, Named: cfg.NodeName != "",
-		Queues: queues, Machines: machines,
+		Queues: queues, Machines: reg.machines(), Steps: reg.steps(), SilentAfter: 3 * cfg.Heartbeat,
 	}, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/gendurable/gendurable/actors/poke"
 	"github.com/gendurable/gendurable/actors/reaper"
 	"github.com/gendurable/gendurable/actors/scheduler"
+	"github.com/gendurable/gendurable/pg"
 )
 
 // tree is the engine's actors. The root supervises; every child is addressed by its name, so that none
@@ -30,6 +31,8 @@ type tree struct {
 	counters *actors.Counters
 	// queueCounters has one entry a queue; the map itself is read-only.
 	queueCounters map[string]*actors.QueueCounters
+	// unfit is what the schedulers leave out of their claims, for the node's row.
+	unfit *unfit
 	// queues and flushers are what a stop waits for.
 	queues, flushers []drained
 	losing           sync.Mutex // held while a drained.lost is closed
@@ -48,7 +51,7 @@ type drained struct {
 func newTree(e *Engine) *tree {
 	t := &tree{
 		system: e.cfg.ActorSystem, engine: e.cfg.Name, counters: new(actors.Counters),
-		queueCounters: make(map[string]*actors.QueueCounters), gone: make(chan struct{}),
+		queueCounters: make(map[string]*actors.QueueCounters), gone: make(chan struct{}), unfit: newUnfit(),
 	}
 	if t.system == nil {
 		t.system = actors.NewSystem(e.log)
@@ -157,7 +160,7 @@ func (e *Engine) children(t *tree) []child {
 		})},
 		child{actors.NameNode, node.Props(node.Config{
 			Logger: log, Counters: t.counters, Store: store, Poke: pokePID, Node: e.node, Lease: cfg.Lease,
-			Heartbeat: cfg.Heartbeat, Replaced: e.replaced,
+			Heartbeat: cfg.Heartbeat, Replaced: e.replaced, Unfit: t.unfit.list,
 		})},
 	)
 }
@@ -171,6 +174,7 @@ func (e *Engine) queueConfig(t *tree, queue string, q Queue) scheduler.Config {
 		Concurrency: q.Concurrency, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, PollBusy: cfg.PollBusy, PollIdle: cfg.PollIdle,
 		StepGrace: cfg.StepGrace, InlineLimit: cfg.InlineLimit, Limits: e.limits,
 		Counters: t.counters, QueueCounters: t.queueCounters[queue], GiveUp: e.giveUp,
+		LeftOut: func(steps []pg.StepRef) { t.unfit.set(queue, steps) },
 	}
 }
 

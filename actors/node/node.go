@@ -30,6 +30,8 @@ type Config struct {
 	Node     pg.Node
 	// Lease and Heartbeat are the engine's. Default 60 s and 20 s.
 	Lease, Heartbeat time.Duration
+	// Unfit lists the steps that this process leaves out of its claims, for the node's row. May be nil.
+	Unfit func() []string
 	// Poke learns of the queues that got work back. May be nil.
 	Poke *actor.PID
 	// Replaced is called once, on a goroutine of its own, when another incarnation has taken the node's name: it has
@@ -96,10 +98,14 @@ func (n *node) expectMore() {
 
 func (n *node) beat() {
 	reclaim := n.look > 0 && !n.doubt
+	row := n.Node
+	if n.Unfit != nil {
+		row.Unfit = n.Unfit()
+	}
 	n.life.GoFor(max(n.Heartbeat, 10*time.Second), func(ctx context.Context) any {
 		begun := time.Now()
 		var b beat
-		b.replacedBy, b.err = n.Store.BeatNode(ctx, n.Node)
+		b.replacedBy, b.err = n.Store.BeatNode(ctx, row)
 		b.slow = time.Since(begun) > n.Heartbeat/2
 		if b.err != nil || b.replacedBy != "" || b.slow || !reclaim {
 			return b

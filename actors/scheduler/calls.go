@@ -67,6 +67,9 @@ func split(err error) (kept bool, _ error) {
 
 func (s *scheduler) claim(n int, skip []pg.StepRef) {
 	cfg := s.cfg
+	if len(skip) > 0 && cfg.LeftOut != nil {
+		cfg.LeftOut(skip)
+	}
 	s.ask(func(ctx context.Context) core.Event {
 		begun := time.Now()
 		rows, err := cfg.Store.Claim(ctx, pg.ClaimRequest{

@@ -74,6 +74,9 @@ type Config struct {
 	// Counters and QueueCounters count; nil = into the void.
 	Counters      *actors.Counters
 	QueueCounters *actors.QueueCounters
+	// LeftOut is told of the steps that claims leave out because this process cannot run them: all of them, each time, and
+	// never to be changed. It must not block. May be nil.
+	LeftOut func(steps []pg.StepRef)
 	// GiveUp is called when an actor of the queue keeps failing and was given up; the queue then stands still.
 	// It is called on a goroutine of its own. May be nil.
 	GiveUp func(child *actor.PID, reason any)
