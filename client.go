@@ -33,7 +33,7 @@ type Client struct {
 // DB is where a client's statements run: a *pgxpool.Pool, or for a client that lives as long as one transaction or connection
 // does a pgx.Tx or a *pgx.Conn.
 type DB interface {
-	pg.DB
+	pg.Copier
 	// Begin starts a transaction, or within one a savepoint.
 	Begin(ctx context.Context) (pgx.Tx, error)
 }

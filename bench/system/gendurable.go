@@ -263,7 +263,12 @@ func (o *ours) InsertMany(ctx context.Context, n int) error {
 	return err
 }
 
-// InsertBulk is InsertMany: the engine has no faster way that gives up the ids.
-func (o *ours) InsertBulk(ctx context.Context, n int) error { return o.InsertMany(ctx, n) }
+func (o *ours) InsertBulk(ctx context.Context, n int) error {
+	batch := make([]fsm.Instance, n)
+	for i := range batch {
+		batch[i] = o.machines.job.New(thePayload)
+	}
+	return o.client.InsertBulk(ctx, batch)
+}
 
 func (o *ours) Rows() string { return "SELECT count(*) FROM gen_durable" }
