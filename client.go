@@ -24,9 +24,10 @@ type Client struct {
 	// announce tells schedulers of runnable work: an engine its own, and others as Config.Pokes says; a client none, or
 	// with PokePostgres those of other processes.
 	announce func(queues []string, in time.Duration)
-	// cancelled tells this process's schedulers of a cancel request; a no-op in a client without an engine.
-	cancelled func(queue string, id int64, reason string)
-	waiter    waiter
+	// operator tells who may hold rows of a cancel request or a pause: an engine its own schedulers, and others as
+	// Config.Pokes says; a client none, or with PokePostgres those of other processes. reason is that of a cancel.
+	operator func(n pg.Notice, reason string)
+	waiter   waiter
 }
 
 // waiter answers Await: the await actor of an engine, or a client's own prober.
@@ -102,7 +103,8 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 		if err != nil {
 			return nil, fmt.Errorf("gendurable: announcements: %w", err)
 		}
-		c.announce = newAnnouncer(notices, cfg.Logger).announce
+		a := newAnnouncer(notices, cfg.Logger)
+		c.announce, c.operator = a.announce, a.operator
 	}
 	return c, nil
 }
@@ -114,8 +116,8 @@ func newClient(pool *pgxpool.Pool, store *pg.Store, reg *registry, limits fsm.Li
 	}
 	return &Client{
 		pool: pool, store: store, registry: reg, limits: limits,
-		announce:  func([]string, time.Duration) {},
-		cancelled: func(string, int64, string) {},
+		announce: func([]string, time.Duration) {},
+		operator: func(pg.Notice, string) {},
 	}
 }
 

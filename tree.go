@@ -19,6 +19,7 @@ import (
 	"github.com/gendurable/gendurable/actors/poke"
 	"github.com/gendurable/gendurable/actors/reaper"
 	"github.com/gendurable/gendurable/actors/scheduler"
+	"github.com/gendurable/gendurable/pg"
 )
 
 // tree is the engine's actors. The root supervises; every child is addressed by its name, so that none
@@ -157,7 +158,7 @@ func (e *Engine) children(t *tree) []child {
 		})},
 		child{actors.NameNode, node.Props(node.Config{
 			Logger: log, Counters: t.counters, Store: store, Poke: pokePID, Node: e.node, Lease: cfg.Lease,
-			Heartbeat: cfg.Heartbeat, Replaced: e.replaced,
+			Heartbeat: cfg.Heartbeat, Replaced: e.replaced, Paused: t.paused,
 		})},
 	)
 }
@@ -179,6 +180,7 @@ func (e *Engine) pokeConfig(t *tree) poke.Config {
 	c := poke.Config{Logger: e.log, Counters: t.counters, Transport: e.transport(t), Queues: e.node.Queues}
 	if e.notices != nil {
 		c.Network = e.notices
+		c.Told = func(n pg.Notice) { t.noticed(n, "") } // the database knows the reason
 	}
 	return c
 }
@@ -217,11 +219,6 @@ func (e *Engine) giveUp(child *actor.PID, reason any) {
 // announce tells the poke actor of runnable work.
 func (t *tree) announce(queues []string, in time.Duration) {
 	t.system.Root.Send(t.pid(actors.NamePoke), actors.Announce{Queues: queues, In: in})
-}
-
-// cancelRequested tells the queue's scheduler, if it is here.
-func (t *tree) cancelRequested(queue string, id int64, reason string) {
-	t.system.Root.Send(t.pid(actors.NameQueue(queue), actors.NameScheduler), actors.CancelRequested{ID: id, Reason: reason})
 }
 
 // await implements waiter.
