@@ -25,9 +25,10 @@ type Client struct {
 	// announce tells schedulers of runnable work: an engine its own, and others as Config.Pokes says; a client none, or
 	// with PokePostgres those of other processes.
 	announce func(queues []string, in time.Duration)
-	// cancelled tells this process's schedulers of a cancel request; a no-op in a client without an engine.
-	cancelled func(queue string, id int64, reason string)
-	waiter    waiter
+	// operator tells who may hold rows of a cancel request or a pause: an engine its own schedulers, and others as
+	// Config.Pokes says; a client none, or with PokePostgres those of other processes. reason is that of a cancel.
+	operator func(n pg.Notice, reason string)
+	waiter   waiter
 }
 
 // DB is where a client's statements run: a *pgxpool.Pool, or for a client that lives as long as one transaction or connection
@@ -119,7 +120,8 @@ func NewClient(ctx context.Context, db DB, cfg ClientConfig) (*Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gendurable: announcements: %w", err)
 		}
-		c.announce = newAnnouncer(notices, cfg.Logger).announce
+		a := newAnnouncer(notices, cfg.Logger)
+		c.announce, c.operator = a.announce, a.operator
 	}
 	return c, nil
 }
@@ -138,8 +140,8 @@ func newClient(pool DB, store *pg.Store, reg *registry, limits fsm.Limits) *Clie
 	}
 	return &Client{
 		pool: pool, store: store, registry: reg, limits: limits,
-		announce:  func([]string, time.Duration) {},
-		cancelled: func(string, int64, string) {},
+		announce: func([]string, time.Duration) {},
+		operator: func(pg.Notice, string) {},
 	}
 }
 

@@ -106,7 +106,7 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 			"node", e.node.Name, "predecessor", registered.Replaced, "rows", registered.Reclaimed)
 	}
 	e.Client.announce = e.tree.announce
-	e.Client.cancelled = e.tree.cancelRequested
+	e.Client.operator = e.tree.operator
 	e.Client.waiter = e.tree
 	if err := e.tree.plant(); err != nil {
 		e.abort()

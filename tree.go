@@ -160,7 +160,7 @@ func (e *Engine) children(t *tree) []child {
 		})},
 		child{actors.NameNode, node.Props(node.Config{
 			Logger: log, Counters: t.counters, Store: store, Poke: pokePID, Node: e.node, Lease: cfg.Lease,
-			Heartbeat: cfg.Heartbeat, Replaced: e.replaced, Unfit: t.unfit.list,
+			Heartbeat: cfg.Heartbeat, Replaced: e.replaced, Unfit: t.unfit.list, Paused: t.paused,
 		})},
 	)
 }
@@ -183,6 +183,7 @@ func (e *Engine) pokeConfig(t *tree) poke.Config {
 	c := poke.Config{Logger: e.log, Counters: t.counters, Transport: e.transport(t), Queues: e.node.Queues}
 	if e.notices != nil {
 		c.Network = e.notices
+		c.Told = func(n pg.Notice) { t.noticed(n, "") } // the database knows the reason
 	}
 	return c
 }
@@ -221,11 +222,6 @@ func (e *Engine) giveUp(child *actor.PID, reason any) {
 // announce tells the poke actor of runnable work.
 func (t *tree) announce(queues []string, in time.Duration) {
 	t.system.Root.Send(t.pid(actors.NamePoke), actors.Announce{Queues: queues, In: in})
-}
-
-// cancelRequested tells the queue's scheduler, if it is here.
-func (t *tree) cancelRequested(queue string, id int64, reason string) {
-	t.system.Root.Send(t.pid(actors.NameQueue(queue), actors.NameScheduler), actors.CancelRequested{ID: id, Reason: reason})
 }
 
 // await implements waiter.

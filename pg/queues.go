@@ -39,6 +39,16 @@ func (s *Store) ResumeQueue(ctx context.Context, db DB, queue string) (was bool,
 	return was, nil
 }
 
+// Paused lists the names of the queues that are paused. One round trip.
+func (s *Store) Paused(ctx context.Context) ([]string, error) {
+	paused, err := s.PausedQueues(ctx, s.pool)
+	names := make([]string, len(paused))
+	for i, p := range paused {
+		names[i] = p.Queue
+	}
+	return names, err
+}
+
 // PausedQueues lists the queues that are paused, by name. One round trip.
 func (s *Store) PausedQueues(ctx context.Context, db DB) (paused []PausedQueue, err error) {
 	err = onFreshPlan(ctx, db, func(db DB) error {

@@ -313,6 +313,7 @@ type CancelResult struct {
 	ID     int64
 	Result Cancellation
 	Queue  string   // of the instance
+	Claim  int      // the number of its last claim; with Requested that of the one that holds it
 	Woken  []string // queues of parents that this woke
 }
 

@@ -17,6 +17,8 @@ import (
 type Store interface {
 	// BeatNode renews the node's row; replacedBy is not empty when another incarnation has taken the name.
 	BeatNode(ctx context.Context, n pg.Node) (replacedBy string, err error)
+	// Paused lists the queues that are paused.
+	Paused(ctx context.Context) (queues []string, err error)
 	// ReclaimStale gives back rows claimed under this node's names by other incarnations whose lease
 	// is older than two missed beats.
 	ReclaimStale(ctx context.Context, engine, node, incarnation string, lease, heartbeat time.Duration) (n int, queues []string, err error)
@@ -37,6 +39,8 @@ type Config struct {
 	// Replaced is called once, on a goroutine of its own, when another incarnation has taken the node's name: it has
 	// declared this one dead and given its claims back, so the engine must stop. The actor does nothing more then.
 	Replaced func(by string)
+	// Paused is called after each beat that finds queues paused. It must not block. May be nil.
+	Paused func(queues []string)
 }
 
 // Props makes the Props of the node actor. It takes no messages.
@@ -71,6 +75,7 @@ type (
 		replacedBy string
 		reclaimed  int
 		queues     []string
+		paused     []string
 		err        error
 		slow       bool
 	}
@@ -107,6 +112,9 @@ func (n *node) beat() {
 		var b beat
 		b.replacedBy, b.err = n.Store.BeatNode(ctx, row)
 		b.slow = time.Since(begun) > n.Heartbeat/2
+		if b.err == nil && b.replacedBy == "" && n.Paused != nil {
+			b.paused, b.err = n.Store.Paused(ctx)
+		}
 		if b.err != nil || b.replacedBy != "" || b.slow || !reclaim {
 			return b
 		}
@@ -134,6 +142,9 @@ func (n *node) beaten(b beat) {
 			n.look = max(n.look-1, 0)
 		}
 		n.outage.Over(n.Logger, "the node can renew its row again")
+	}
+	if len(b.paused) > 0 {
+		n.Config.Paused(b.paused)
 	}
 	if b.reclaimed > 0 {
 		n.expectMore()

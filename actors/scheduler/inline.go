@@ -30,9 +30,9 @@ func (s *step) admitted(r *run, e *fsm.Encoded) bool {
 	return e.RateLimit == "" && (e.Key != fsm.SetKey || e.NewKey == r.at.ConcurrencyKey)
 }
 
-// interrupted reports whether the chain must not begin another step: its queue drains, or its context has ended.
+// interrupted reports whether the chain must not begin another step: its queue drains or is paused, or its context has ended.
 func (s *step) interrupted(r *run) bool {
-	return s.life.draining.Load() || r.ctx.Err() != nil
+	return s.life.draining.Load() || s.life.paused.Load() || r.ctx.Err() != nil
 }
 
 // stay turns a Next into one that keeps the row claimed.

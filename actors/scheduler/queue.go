@@ -34,7 +34,7 @@ func (q *queue) Receive(ctx actor.Context) {
 		// Kept here as well: the scheduler that takes the message may fail before it has acted on it.
 		q.life.drain(m, time.Now())
 		ctx.Send(q.scheduler, m)
-	case actors.Poke, actors.CancelRequested:
+	case actors.Poke, actors.CancelRequested, actors.QueuePaused:
 		ctx.Send(q.scheduler, m)
 	case actors.Crash:
 		panic("told to crash")
@@ -73,6 +73,8 @@ type life struct {
 
 	// draining is set once the queue is to end. The steps of inline chains read it.
 	draining atomic.Bool
+	// paused is set while the queue is known to be paused. The steps of inline chains read it.
+	paused atomic.Bool
 
 	schedulers atomic.Int64 // incarnations so far
 	steps      atomic.Int64

@@ -29,6 +29,7 @@ type supply struct {
 	claim struct {
 		inFlight bool
 		asked    int
+		seq      uint64 // of the question
 		why      hint
 		heard    hint // the strongest hint that came while it was on its way
 	}
@@ -159,7 +160,7 @@ func (c *Core) decideClaim(now time.Time) {
 	}
 	s.due(now)
 	if n, _ := c.claimNow(now); n > 0 {
-		s.claim.inFlight, s.claim.asked, s.claim.why = true, n, s.hint
+		s.claim.inFlight, s.claim.asked, s.claim.why, s.claim.seq = true, n, s.hint, c.nextSeq()
 		c.fx.Claim, c.fx.Skip = n, c.skip
 	}
 }
@@ -209,6 +210,11 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 	unknownBefore := len(c.fx.Unknown)
 	usable := 0
 	idle := len(c.running) == 0
+	if len(e.Rows) > 0 && c.claimedInPause(c.supply.claim.seq) {
+		c.giveBack(e.Rows)
+		c.supply.answered(c.cfg, 0, now)
+		return
+	}
 	for i := range e.Rows {
 		if c.take(&e.Rows[i], now) {
 			usable++
