@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 	"cluster":             {"actors", "messages", "pg"},
 	"":                    {"actors", "actors/", "pg", "fsm", "limiter", "messages", "cluster"},
 	"internal/stepping":   {"pg", "fsm"},
-	"gendurabletest":      {"", "pg", "fsm", "internal/stepping"},
+	"gendurabletest":      {"", "pg", "fsm", "limiter", "internal/stepping"},
 	"internal/devpg/":     {"internal/devpg"},
 	"internal/devpg":      {},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gendurable/gendurable"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -26,6 +28,9 @@ type Config struct {
 	Schema string
 	// Queues are further queues that the test inserts into, besides those of the Machines.
 	Queues []string
+	// RateLimits are names of rate limits that inserts of the test use, besides those that the Machines were declared with.
+	// They are stored without a bound: limits are not applied.
+	RateLimits []string
 	// MaxSteps is how many steps one call of Run, Advance or FireTimeouts runs before it fails the test: a machine that
 	// polls, or retries for ever, has no end of its own. Default DefaultMaxSteps.
 	MaxSteps int
@@ -84,6 +89,11 @@ func New(t testing.TB, db gendurable.DB, cfg Config) *Runner {
 	}
 	r := &Runner{t: t, cfg: cfg, specs: make(map[machine]*fsm.Spec), token: token(t)}
 	var err error
+	r.store, err = pg.OpenOn(t.Context(), db, pg.Options{Schema: cfg.Schema, Interoperable: cfg.Interoperable})
+	if err != nil {
+		t.Fatalf("gendurabletest: %v", err)
+	}
+	r.declareLimits()
 	r.Client, err = gendurable.NewClient(t.Context(), db, gendurable.ClientConfig{
 		Schema: cfg.Schema, Machines: cfg.Machines, Queues: cfg.Queues, MaxPayload: cfg.MaxPayload,
 		Interoperable: cfg.Interoperable, Codec: cfg.Codec,
@@ -98,10 +108,6 @@ func New(t testing.TB, db gendurable.DB, cfg Config) *Runner {
 	r.limits = fsm.Limits{
 		MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec, CheckInsertion: r.checkChild,
 	}
-	r.store, err = pg.OpenOn(t.Context(), db, pg.Options{Schema: cfg.Schema, Interoperable: cfg.Interoperable})
-	if err != nil {
-		t.Fatalf("gendurabletest: %v", err)
-	}
 	r.rehearsal = r.store.Rehearsal()
 	name := "gendurabletest/" + r.token
 	if err := r.rehearsal.CheckTop(t.Context(), name); err != nil {
@@ -109,6 +115,33 @@ func New(t testing.TB, db gendurable.DB, cfg Config) *Runner {
 	}
 	r.committer = r.store.NewCommitter(name)
 	return r
+}
+
+// declareLimits stores the rate limits that machines and tests name and that do not exist yet, without a bound: an insert
+// that names one is refused otherwise.
+func (r *Runner) declareLimits() {
+	r.t.Helper()
+	names := slices.Clone(r.cfg.RateLimits)
+	for _, def := range r.cfg.Machines {
+		if def != nil {
+			names = append(names, def.Spec().RateLimits...)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	limits := r.store.NewLimiter()
+	inForce, err := limits.SyncConfig(r.t.Context(), limiter.Config{})
+	r.must(err)
+	var own limiter.Config
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if !slices.ContainsFunc(inForce.Rates, func(l limiter.Rate) bool { return l.Name == name }) {
+			own.Rates = append(own.Rates, limiter.Rate{Name: name, Allowed: limiter.MaxTokens, Per: time.Second})
+		}
+	}
+	_, err = limits.SyncConfig(r.t.Context(), own)
+	r.must(err)
 }
 
 // Tx begins a transaction that is rolled back when the test ends. A Runner on it, a client on it, and the test's own

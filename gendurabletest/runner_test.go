@@ -312,6 +312,21 @@ func TestTransactionsStandApart(t *testing.T) {
 	}
 }
 
+// Limits that the test names exist, without a bound; those that exist stay as they are.
+func TestLimitsExist(t *testing.T) {
+	t.Parallel()
+	tx := gendurabletest.Tx(t, devpg.Database(t, pg.Migrate))
+	if _, err := tx.Exec(t.Context(), `INSERT INTO gen_durable_bucket_configs VALUES ('rate', 'mail', 1, 2, 1)`); err != nil {
+		t.Fatal(err)
+	}
+	gendurabletest.New(t, tx, gendurabletest.Config{RateLimits: []string{"sms", "mail", "sms"}})
+	var mail, sms float64
+	err := tx.QueryRow(t.Context(), `SELECT min(capacity), max(capacity) FROM gen_durable_bucket_configs WHERE kind = 'rate' AND name IN ('mail', 'sms')`).Scan(&mail, &sms)
+	if err != nil || mail != 2 || sms < 1e9 {
+		t.Errorf("the bursts are %v and %v, %v", mail, sms, err)
+	}
+}
+
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	pool := devpg.Database(t)
