@@ -8,26 +8,33 @@ import (
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/actors/poke"
+	"github.com/gendurable/gendurable/pg"
 )
 
 // announcer sends the announcements of a client without actors: one goroutine while there are some, which sends all that
 // there are in one statement, and what comes meanwhile in the next. What cannot be sent is dropped; it is a hint.
 type announcer struct {
-	notices interface {
-		Send(ctx context.Context, queues []string) error
-	}
-	log    *slog.Logger
-	outage actors.Outage
+	notices sender
+	log     *slog.Logger
+	outage  actors.Outage
 
 	mu  sync.Mutex
 	due map[string]struct{}
-	// running says that the goroutine is there. Invariant: it is true when due is not empty.
+	// told are cancels and pauses to be told. Invariant: at most maxTold; the others are found by heartbeats.
+	told []pg.Notice
+	// running says that the goroutine is there. Invariant: it is true when due or told is not empty.
 	running bool
 }
 
-func newAnnouncer(notices interface {
+// sender is what an announcer needs of *pg.Notices.
+type sender interface {
 	Send(ctx context.Context, queues []string) error
-}, log *slog.Logger) *announcer {
+	Tell(ctx context.Context, notices []pg.Notice) error
+}
+
+const maxTold = 1000
+
+func newAnnouncer(notices sender, log *slog.Logger) *announcer {
 	return &announcer{notices: notices, log: log, due: make(map[string]struct{})}
 }
 
@@ -41,7 +48,22 @@ func (a *announcer) announce(queues []string, in time.Duration) {
 	for _, q := range queues {
 		a.due[q] = struct{}{}
 	}
-	if !a.running && len(a.due) > 0 {
+	a.start()
+}
+
+// operator takes a cancel or a pause that other processes are to be told of. It never blocks.
+func (a *announcer) operator(n pg.Notice, _ string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.told) < maxTold {
+		a.told = append(a.told, n)
+	}
+	a.start()
+}
+
+// start is called with mu held.
+func (a *announcer) start() {
+	if !a.running && len(a.due)+len(a.told) > 0 {
 		a.running = true
 		go a.run()
 	}
@@ -50,9 +72,12 @@ func (a *announcer) announce(queues []string, in time.Duration) {
 // run sends until there is nothing more.
 func (a *announcer) run() {
 	const sendTimeout = 10 * time.Second
-	for queues := a.take(); len(queues) > 0; queues = a.take() {
+	for queues, told := a.take(); len(queues)+len(told) > 0; queues, told = a.take() {
 		ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
-		err := a.notices.Send(ctx, queues)
+		err := a.notices.Tell(ctx, told)
+		if err == nil {
+			err = a.notices.Send(ctx, queues)
+		}
 		cancel()
 		if err != nil {
 			a.outage.Begin(a.log, "work cannot be announced to other processes just now; their polls find it", err)
@@ -65,14 +90,15 @@ func (a *announcer) run() {
 
 // take takes what is due. When there is nothing, it takes the goroutine's leave, under the same lock under which announce
 // looks for it.
-func (a *announcer) take() []string {
+func (a *announcer) take() (queues []string, told []pg.Notice) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	queues := make([]string, 0, len(a.due))
+	queues = make([]string, 0, len(a.due))
 	for q := range a.due {
 		queues = append(queues, q)
 	}
 	clear(a.due)
-	a.running = len(queues) > 0
-	return queues
+	told, a.told = a.told, nil
+	a.running = len(queues)+len(told) > 0
+	return queues, told
 }

@@ -15,16 +15,18 @@ var mayImport = map[string][]string{
 	"pg":                  {"limiter"},
 	"messages":            {},
 	"actors":              {"pg", "fsm", "limiter"},
-	"actors/scheduler":    {"actors", "pg", "fsm", "limiter", "actors/scheduler/"},
+	"actors/scheduler":    {"actors", "pg", "fsm", "limiter", "actors/scheduler/", "internal/stepping"},
 	"actors/":             {"actors", "pg", "limiter"},
 	"cluster":             {"actors", "messages", "pg"},
 	"internal/telemetry":  {"actors", "pg"},
+	"internal/stepping":   {"pg", "fsm"},
+	"gendurabletest":      {"", "pg", "fsm", "limiter", "internal/stepping"},
 	"":                    {"internal/telemetry", "actors", "actors/", "pg", "fsm", "limiter", "messages", "cluster"},
 	"internal/devpg/":     {"internal/devpg"},
 	"internal/devpg":      {},
 }
 
-var publicAPI = []string{"", "fsm", "limiter", "internal/devpg"}
+var publicAPI = []string{"", "fsm", "limiter", "gendurabletest", "internal/devpg"}
 
 // mayUseProtoactor lists the packages that know the actor library.
 var mayUseProtoactor = []string{"", "actors", "actors/", "cluster"}

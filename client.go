@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
@@ -19,18 +20,27 @@ import (
 // It has no actors and no connections of its own. All methods are safe for concurrent use. An Engine has the
 // same methods.
 type Client struct {
-	pool     *pgxpool.Pool
+	pool     DB
 	store    *pg.Store
 	registry *registry
 	limits   fsm.Limits
 	// announce tells schedulers of runnable work: an engine its own, and others as Config.Pokes says; a client none, or
 	// with PokePostgres those of other processes.
 	announce func(queues []string, in time.Duration)
-	// cancelled tells this process's schedulers of a cancel request; a no-op in a client without an engine.
-	cancelled func(queue string, id int64, reason string)
-	waiter    waiter
-	inForce   *inForce
-	tracer    *telemetry.Tracer // nil = no traces
+	// operator tells who may hold rows of a cancel request or a pause: an engine its own schedulers, and others as
+	// Config.Pokes says; a client none, or with PokePostgres those of other processes. reason is that of a cancel.
+	operator func(n pg.Notice, reason string)
+	waiter   waiter
+	inForce  *inForce
+	tracer   *telemetry.Tracer // nil = no traces
+}
+
+// DB is where a client's statements run: a *pgxpool.Pool, or for a client that lives as long as one transaction or connection
+// does a pgx.Tx or a *pgx.Conn.
+type DB interface {
+	pg.Copier
+	// Begin starts a transaction, or within one a savepoint.
+	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // waiter answers Await: the await actor of an engine, or a client's own prober.
@@ -68,7 +78,10 @@ type ClientConfig struct {
 }
 
 // NewClient returns a client on the host's pool. It fails with ErrNotMigrated when the schema is not there.
-func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
+//
+// On a transaction or a single connection (see DB) all that it does happens there, and it is for one goroutine at a time. It
+// must not Await there, and cannot announce by PokePostgres.
+func NewClient(ctx context.Context, db DB, cfg ClientConfig) (*Client, error) {
 	orString(&cfg.Name, DefaultName)
 	orDuration(&cfg.AwaitProbe, DefaultAwaitProbe)
 	if cfg.Logger == nil {
@@ -86,18 +99,23 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 	}
 	p.channel(cfg.Pokes, cfg.Name)
 	p.maxPayload(cfg.MaxPayload)
-	p.pool(pool)
+	pool, isPool := db.(*pgxpool.Pool)
+	if isPool || db == nil {
+		p.pool(pool)
+	} else if cfg.Pokes == PokePostgres {
+		p.addf("Pokes %q: only a client on a pool can announce; without it the poll finds the work", cfg.Pokes)
+	}
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	store, err := pg.Open(ctx, pool, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable, Historic: historic(cfg.Machines)})
+	store, err := openStore(ctx, db, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable, Historic: historic(cfg.Machines)})
 	if err != nil {
 		return nil, fmt.Errorf("gendurable: open the database: %w", err)
 	}
 	reg := newRegistry(cfg.Machines, cfg.Queues...)
 	reg.anyMachine = len(cfg.Machines) == 0
 	reg.anyQueue = reg.anyMachine && len(cfg.Queues) == 0
-	c := newClient(pool, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec})
+	c := newClient(db, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec})
 	c.inForce.reload = store.NewLimiter().SyncConfig
 	c.tracer = telemetry.NewTracer(cfg.TracerProvider, cfg.Name)
 	c.waiter = newProber(store, cfg.AwaitProbe, cfg.Logger)
@@ -110,19 +128,27 @@ func NewClient(ctx context.Context, pool *pgxpool.Pool, cfg ClientConfig) (*Clie
 		if err != nil {
 			return nil, fmt.Errorf("gendurable: announcements: %w", err)
 		}
-		c.announce = newAnnouncer(notices, cfg.Logger).announce
+		a := newAnnouncer(notices, cfg.Logger)
+		c.announce, c.operator = a.announce, a.operator
 	}
 	return c, nil
 }
 
-func newClient(pool *pgxpool.Pool, store *pg.Store, reg *registry, limits fsm.Limits) *Client {
+func openStore(ctx context.Context, db DB, o pg.Options) (*pg.Store, error) {
+	if pool, ok := db.(*pgxpool.Pool); ok {
+		return pg.Open(ctx, pool, o)
+	}
+	return pg.OpenOn(ctx, db, o)
+}
+
+func newClient(pool DB, store *pg.Store, reg *registry, limits fsm.Limits) *Client {
 	limits.CheckInsertion = reg.check
 	force := new(inForce)
 	limits.CheckRateLimit = force.check
 	return &Client{
 		pool: pool, store: store, registry: reg, limits: limits, inForce: force,
-		announce:  func([]string, time.Duration) {},
-		cancelled: func(string, int64, string) {},
+		announce: func([]string, time.Duration) {},
+		operator: func(pg.Notice, string) {},
 	}
 }
 

@@ -91,7 +91,7 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 		cfg:    cfg, log: cfg.Logger, private: private, done: make(chan struct{}),
 	}
 	e.patience, e.cut = context.WithCancelCause(context.Background())
-	if e.node, err = newNode(cfg, queues, reg.machines()); err != nil {
+	if e.node, err = newNode(cfg, queues, reg); err != nil {
 		return nil, err
 	}
 	if cfg.Pokes == PokePostgres {
@@ -123,7 +123,7 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 			"node", e.node.Name, "predecessor", registered.Replaced, "rows", registered.Reclaimed)
 	}
 	e.Client.announce = e.tree.announce
-	e.Client.cancelled = e.tree.cancelRequested
+	e.Client.operator = e.tree.operator
 	e.Client.waiter = e.tree
 	if err := e.tree.plant(); err != nil {
 		e.abort()
@@ -134,7 +134,7 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 
 // newNode makes this process's identity. Without a NodeName the host's name stands in, which other processes may
 // share: it is then no proof that a predecessor is dead.
-func newNode(cfg Config, queues, machines []string) (pg.Node, error) {
+func newNode(cfg Config, queues []string, reg *registry) (pg.Node, error) {
 	incarnation, err := uniqueToken()
 	if err != nil {
 		return pg.Node{}, err
@@ -149,7 +149,7 @@ func newNode(cfg Config, queues, machines []string) (pg.Node, error) {
 	}
 	return pg.Node{
 		Engine: cfg.Name, Name: name, Incarnation: incarnation, Named: cfg.NodeName != "",
-		Queues: queues, Machines: machines,
+		Queues: queues, Machines: reg.machines(), Steps: reg.steps(), SilentAfter: 3 * cfg.Heartbeat,
 	}, nil
 }
 

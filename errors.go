@@ -19,6 +19,8 @@ var (
 	ErrNoTarget = errors.New("gendurable: no live instance to signal")
 	// ErrNotFound: there is no such instance (any more).
 	ErrNotFound = errors.New("gendurable: no such instance")
+	// ErrNotFailed: only an instance that has failed can be retried.
+	ErrNotFailed = errors.New("gendurable: the instance has not failed")
 	// ErrStillBusy: the context ended before the awaited instance settled. The instance goes on.
 	// The error also matches the context's own.
 	ErrStillBusy = errors.New("gendurable: the instance has not settled yet")

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
 )
 
 type machineRef struct {
@@ -55,6 +56,21 @@ func (r *registry) check(in fsm.Insertion) error {
 	}
 	return nil
 }
+
+// steps lists the steps of the machines for the node row.
+func (r *registry) steps() []string {
+	var out []string
+	for ref, spec := range r.specs {
+		for _, step := range spec.StepNames() {
+			out = append(out, stepText(pg.StepRef{Machine: ref.name, Version: ref.version, Step: step}))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// stepText is a step as node rows have it.
+func stepText(s pg.StepRef) string { return fmt.Sprintf("%s/%d/%s", s.Machine, s.Version, s.Step) }
 
 // machines lists what the node row says of this process.
 func (r *registry) machines() []string {

@@ -20,6 +20,7 @@ import (
 	"github.com/gendurable/gendurable/actors/poke"
 	"github.com/gendurable/gendurable/actors/reaper"
 	"github.com/gendurable/gendurable/actors/scheduler"
+	"github.com/gendurable/gendurable/pg"
 )
 
 // tree is the engine's actors. The root supervises; every child is addressed by its name, so that none
@@ -33,6 +34,8 @@ type tree struct {
 	queueCounters map[string]*actors.QueueCounters
 	limitCounters *actors.LimitCounters
 	inForce       *inForce
+	// unfit is what the schedulers leave out of their claims, for the node's row.
+	unfit *unfit
 	// queues, flushers and the limiter are what a stop waits for.
 	queues, flushers, limiter []drained
 	losing                    sync.Mutex // held while a drained.lost is closed
@@ -52,6 +55,7 @@ func newTree(e *Engine) *tree {
 	t := &tree{
 		system: e.cfg.ActorSystem, engine: e.cfg.Name, counters: new(actors.Counters),
 		queueCounters: make(map[string]*actors.QueueCounters), limitCounters: new(actors.LimitCounters), inForce: e.inForce, gone: make(chan struct{}),
+		unfit: newUnfit(),
 	}
 	if t.system == nil {
 		t.system = actors.NewSystem(e.log)
@@ -162,7 +166,7 @@ func (e *Engine) children(t *tree) []child {
 		})},
 		child{actors.NameNode, node.Props(node.Config{
 			Logger: log, Counters: t.counters, Store: store, Poke: pokePID, Node: e.node, Lease: cfg.Lease,
-			Heartbeat: cfg.Heartbeat, Replaced: e.replaced,
+			Heartbeat: cfg.Heartbeat, Replaced: e.replaced, Unfit: t.unfit.list, Paused: t.paused,
 		})},
 	)
 }
@@ -177,6 +181,7 @@ func (e *Engine) queueConfig(t *tree, queue string, q Queue) scheduler.Config {
 		Concurrency: q.Concurrency, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, PollBusy: cfg.PollBusy, PollIdle: cfg.PollIdle,
 		StepGrace: cfg.StepGrace, InlineLimit: cfg.InlineLimit, Limits: e.limits,
 		Counters: t.counters, QueueCounters: t.queueCounters[queue], GiveUp: e.giveUp, Telemetry: e.reports(),
+		LeftOut: func(steps []pg.StepRef) { t.unfit.set(queue, steps) },
 	}
 }
 
@@ -185,6 +190,7 @@ func (e *Engine) pokeConfig(t *tree) poke.Config {
 	c := poke.Config{Logger: e.log, Counters: t.counters, Transport: e.transport(t), Queues: e.node.Queues}
 	if e.notices != nil {
 		c.Network = e.notices
+		c.Told = func(n pg.Notice) { t.noticed(n, "") } // the database knows the reason
 	}
 	return c
 }
@@ -223,11 +229,6 @@ func (e *Engine) giveUp(child *actor.PID, reason any) {
 // announce tells the poke actor of runnable work.
 func (t *tree) announce(queues []string, in time.Duration) {
 	t.system.Root.Send(t.pid(actors.NamePoke), actors.Announce{Queues: queues, In: in})
-}
-
-// cancelRequested tells the queue's scheduler, if it is here.
-func (t *tree) cancelRequested(queue string, id int64, reason string) {
-	t.system.Root.Send(t.pid(actors.NameQueue(queue), actors.NameScheduler), actors.CancelRequested{ID: id, Reason: reason})
 }
 
 // await implements waiter.

@@ -142,6 +142,7 @@ type CancelStep struct {
 // Sender: Engine.Cancel. A hint: the heartbeat finds the request too.
 type CancelRequested struct {
 	ID     int64
+	Claim  int // the claim that is to end; 0 = whichever holds the row
 	Reason string
 }
 

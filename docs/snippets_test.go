@@ -259,10 +259,26 @@ func longChains() gendurable.Config {
 	return cfg
 }
 
+// troubleshooting.md
+
+func explainOrder(ctx context.Context, client *gendurable.Client) error {
+	why, err := client.Explain(ctx, gendurable.Key("order:42"))
+	if err != nil {
+		return err
+	}
+	fmt.Println(why)
+	for _, cause := range why.Causes {
+		if cause.Reason == gendurable.KeyHeld {
+			fmt.Printf("blocked by instance %d on node %s\n", cause.Holder, cause.Node)
+		}
+	}
+	return nil
+}
+
 // The machines above, so that none of them counts as unused.
 var _ = []fsm.Definition{approvalMachine, pollMachine, parentMachine, oneInline}
 
-var _ = []any{approve, occupant, keepOccupied, repeatable, inBulk, queues, later, oneAtATime, printSQL, otherSchema, watch, start, longChains}
+var _ = []any{approve, occupant, keepOccupied, repeatable, inBulk, queues, later, oneAtATime, printSQL, otherSchema, watch, start, longChains, explainOrder}
 
 // rate-limits.md
 

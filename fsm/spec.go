@@ -3,6 +3,8 @@ package fsm
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -52,6 +54,9 @@ func (s *Spec) HasStep(step string) bool {
 	_, ok := s.steps[step]
 	return ok
 }
+
+// StepNames lists the steps, sorted.
+func (s *Spec) StepNames() []string { return slices.Sorted(maps.Keys(s.steps)) }
 
 // stepSpec is one step as the runner sees it, its type parameters erased.
 type stepSpec struct {

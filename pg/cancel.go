@@ -121,7 +121,7 @@ func (s *Store) cancelInside(ctx context.Context, db DB, key, reason string, r *
 // scan reads the answer of the cancel statement; no row leaves the result at NoSuchInstance.
 func (r *CancelResult) scan(row pgx.Row) error {
 	var ended bool
-	err := row.Scan(&ended, &r.Queue)
+	err := row.Scan(&ended, &r.Queue, &r.Claim)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
@@ -139,6 +139,22 @@ func (r *CancelResult) collectWoken(rows pgx.Rows, err error) error {
 		r.Woken, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
 	return err
+}
+
+// Offspring returns the children of an instance that live or may have children themselves, in id order. One round trip.
+func (s *Store) Offspring(ctx context.Context, db DB, id int64) (children []int64, err error) {
+	err = onFreshPlan(ctx, db, func(db DB) error {
+		rows, err := db.Query(ctx, s.sql("offspring"), id)
+		if err != nil {
+			return err
+		}
+		children, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pg: list the children of instance %d: %w", id, err)
+	}
+	return children, nil
 }
 
 // standing finds the instance and its queue; an ID of 0 = there is none.

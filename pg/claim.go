@@ -38,7 +38,7 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 	}
 	for try := 0; ; try++ {
 		args[3], report.Looked = limit, 0
-		err = onFreshPlan(ctx, s.pool, func(db DB) error {
+		err = onFreshPlan(ctx, s.db(), func(db DB) error {
 			rows, done, err := s.sendClaim(ctx, db, r.Queue, report, args)
 			if err != nil {
 				return err

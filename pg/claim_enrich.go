@@ -42,7 +42,7 @@ func (s *Store) enrich(ctx context.Context, claimed []Claimed) error {
 	if len(byID) == 0 {
 		return nil
 	}
-	return onFreshPlan(ctx, s.pool, func(db DB) error {
+	return onFreshPlan(ctx, s.db(), func(db DB) error {
 		for _, c := range byID {
 			c.Inbox, c.MoreInbox, c.Children, c.MoreChildren, c.ChildCounts = nil, false, nil, false, nil
 		}

@@ -13,7 +13,7 @@ func (s *Store) InboxPage(ctx context.Context, id int64, handed []int64, limit i
 	if handed == nil {
 		handed = []int64{}
 	}
-	err = onFreshPlan(ctx, s.pool, func(db DB) error {
+	err = onFreshPlan(ctx, s.db(), func(db DB) error {
 		rows, err := db.Query(ctx, s.sql("inbox_page"), id, handed, limit)
 		if err != nil {
 			return err
@@ -30,7 +30,7 @@ func (s *Store) InboxPage(ctx context.Context, id int64, handed []int64, limit i
 // ChildrenPage returns the children of the instance with ids above after, at most limit, in id order. None = no more.
 // One round trip.
 func (s *Store) ChildrenPage(ctx context.Context, id, after int64, limit int) (page []Child, err error) {
-	err = onFreshPlan(ctx, s.pool, func(db DB) error {
+	err = onFreshPlan(ctx, s.db(), func(db DB) error {
 		rows, err := db.Query(ctx, s.sql("children_page"), id, after, limit)
 		if err != nil {
 			return err

@@ -152,7 +152,7 @@ func (c *Committer) open(ctx context.Context) error {
 		return nil
 	}
 	return within(ctx, 0, func(ctx context.Context) error {
-		return onFreshPlan(ctx, c.store.pool, func(db DB) error {
+		return onFreshPlan(ctx, c.store.db(), func(db DB) error {
 			return db.QueryRow(ctx, c.store.sql("flusher_open"), c.name).Scan(&c.seq)
 		})
 	})
@@ -174,6 +174,9 @@ func (c *Committer) try(ctx context.Context, f *flush, lost int) (sent bool, err
 
 // send tries the transaction once; sent says that something may have reached the server.
 func (c *Committer) send(ctx context.Context, f *flush) (sent bool, err error) {
+	if c.store.pool == nil {
+		return false, f.send(ctx, c.store.db(), c.name, c.seq, following(c.seq))
+	}
 	conn, err := c.store.pool.Acquire(ctx)
 	if err != nil {
 		return false, err
@@ -217,7 +220,7 @@ func (c *Committer) settle(ctx context.Context, cause error) (committed bool, er
 // fence is one try to settle. Repeating it gives the same answer, so it does not matter which of the tries was heard.
 func (c *Committer) fence(ctx context.Context, attempt, fence int64) (fenced, exists bool, err error) {
 	err = within(ctx, 0, func(ctx context.Context) error {
-		return onFreshPlan(ctx, c.store.pool, func(db DB) error {
+		return onFreshPlan(ctx, c.store.db(), func(db DB) error {
 			tag, err := db.Exec(ctx, c.store.sql("fate_fence"), c.name, attempt, fence)
 			if err != nil || tag.RowsAffected() > 0 {
 				fenced = err == nil
@@ -280,7 +283,7 @@ func (c *Committer) lookBack(ctx context.Context, f *flush, ids []int64) error {
 	}
 	var queues []string
 	err := within(ctx, 0, func(ctx context.Context) error {
-		return onFreshPlan(ctx, c.store.pool, func(db DB) error {
+		return onFreshPlan(ctx, c.store.db(), func(db DB) error {
 			return db.QueryRow(ctx, c.store.sql("flush_queues"), ids).Scan(&queues)
 		})
 	})
@@ -348,7 +351,7 @@ func (o owner) is(e *entry) bool {
 // owned calls fn for the rows that still belong to their workers.
 func (c *Committer) owned(ctx context.Context, of entries, fn func(owner owner)) error {
 	return within(ctx, 0, func(ctx context.Context) error {
-		return onFreshPlan(ctx, c.store.pool, func(db DB) error {
+		return onFreshPlan(ctx, c.store.db(), func(db DB) error {
 			rows, err := db.Query(ctx, c.store.sql("flush_missing"), of.ids(), of.workers())
 			if err != nil {
 				return err

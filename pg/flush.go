@@ -46,7 +46,7 @@ func newFlush(s *Store, batch []*entry) *flush {
 }
 
 // send runs the whole flush as one pipeline: one round trip, one transaction. It returns nil only when it has committed.
-func (f *flush) send(ctx context.Context, conn *pgx.Conn, name string, seq, next int64) error {
+func (f *flush) send(ctx context.Context, conn DB, name string, seq, next int64) error {
 	clear(f.woken)
 	f.mark = 0
 	for _, e := range f.entries {

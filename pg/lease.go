@@ -16,7 +16,7 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 		return nil, nil
 	}
 	found := make(map[int64]Beat, len(ids))
-	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+	err := onFreshPlan(ctx, s.db(), func(db DB) error {
 		rows, err := db.Query(ctx, s.sql("heartbeat"), worker, micros(lease), ids)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 // the answer is Locked again.
 func (s *Store) ExtendOne(ctx context.Context, worker string, lease time.Duration, id int64) (Beat, error) {
 	beat := Beat{ID: id, State: Extended}
-	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+	err := onFreshPlan(ctx, s.db(), func(db DB) error {
 		var b pgx.Batch
 		s.queueSettings(&b)
 		b.Queue(s.sql("extend_one"), worker, micros(lease), id).QueryRow(func(row pgx.Row) error {
@@ -94,7 +94,7 @@ func (s *Store) release(ctx context.Context, worker string, ids []int64) (releas
 		return 0, 0, nil
 	}
 	var slots slots
-	err = atomically(ctx, s.pool, func(db DB) error {
+	err = atomically(ctx, s.db(), func(db DB) error {
 		return db.QueryRow(ctx, s.sql("release"), worker, ids).Scan(slots.after(&released, &kept)...)
 	})
 	s.credit(slots, err)
@@ -108,7 +108,7 @@ func (s *Store) ReleaseUnheld(ctx context.Context, worker string, held []int64) 
 		held = []int64{}
 	}
 	var unheld []int64
-	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+	err := onFreshPlan(ctx, s.db(), func(db DB) error {
 		rows, err := db.Query(ctx, s.sql("unheld"), worker, held)
 		if err != nil {
 			return err
@@ -164,7 +164,7 @@ func (s *Store) sweep(ctx context.Context, name string, limit int, held *slots) 
 		into = held.after(into...)
 	}
 	for {
-		err = onFreshPlan(ctx, s.pool, func(db DB) error {
+		err = onFreshPlan(ctx, s.db(), func(db DB) error {
 			return db.QueryRow(ctx, s.sql(name), limit).Scan(into...)
 		})
 		if !isState(err, "23505") || limit <= 1 {

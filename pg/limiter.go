@@ -94,7 +94,7 @@ func (l *Limiter) SyncConfig(ctx context.Context, own limiter.Config) (limiter.C
 		capacities, shards = append(capacities, float64(g.Limit)), append(shards, int16(g.Shards))
 	}
 	var inForce limiter.Config
-	err := onFreshPlan(ctx, l.s.pool, func(db DB) error {
+	err := onFreshPlan(ctx, l.s.db(), func(db DB) error {
 		batch := new(pgx.Batch)
 		if len(kinds) > 0 {
 			batch.Queue(l.s.sql("limit_config_put"), kinds, names, rates, capacities, shards)
@@ -136,7 +136,7 @@ func (l *Limiter) RemoveConfig(ctx context.Context, names ...limiter.Name) error
 	for _, n := range names {
 		kinds, list = append(kinds, string(n.Kind)), append(list, n.Name)
 	}
-	err := onFreshPlan(ctx, l.s.pool, func(db DB) error {
+	err := onFreshPlan(ctx, l.s.db(), func(db DB) error {
 		_, err := db.Exec(ctx, l.s.sql("limit_config_remove"), kinds, list)
 		return err
 	})
@@ -157,7 +157,7 @@ func (l *Limiter) Credit(ctx context.Context, released []limiter.Release) error 
 	if len(keys) == 0 {
 		return nil
 	}
-	err := onFreshPlan(ctx, l.s.pool, func(db DB) error {
+	err := onFreshPlan(ctx, l.s.db(), func(db DB) error {
 		_, err := db.Exec(ctx, l.s.sql("limit_credit"), keys, shards, marks)
 		return err
 	})
@@ -199,7 +199,7 @@ func (l *Limiter) reconcile(ctx context.Context, page int) (total limiter.Reconc
 // reconcileGates handles a page of keys. The locks come first and the count in a later statement, whose snapshot then
 // has every admission to a shard that is locked.
 func (l *Limiter) reconcileGates(ctx context.Context, after string, page int) (r limiter.Reconciled, last string, n int, err error) {
-	err = onFreshPlan(ctx, l.s.pool, func(db DB) error {
+	err = onFreshPlan(ctx, l.s.db(), func(db DB) error {
 		begin, ok := db.(interface {
 			Begin(context.Context) (pgx.Tx, error)
 		})
@@ -233,7 +233,7 @@ func (l *Limiter) reconcileGates(ctx context.Context, after string, page int) (r
 }
 
 func (l *Limiter) sweepRates(ctx context.Context, after string, page int) (r limiter.Reconciled, last string, n int, err error) {
-	err = onFreshPlan(ctx, l.s.pool, func(db DB) error {
+	err = onFreshPlan(ctx, l.s.db(), func(db DB) error {
 		return db.QueryRow(ctx, l.s.sql("limit_rates_sweep"), after, page).Scan(&n, &last, &r.Swept, &r.Reshaped)
 	})
 	return r, last, n, err

@@ -22,7 +22,7 @@ func (l *Limiter) Admit(ctx context.Context, worker string, requests []limiter.R
 		return a.decisions, nil
 	}
 	for try := 0; ; try++ {
-		err := onFreshPlan(ctx, l.s.pool, func(db DB) error {
+		err := onFreshPlan(ctx, l.s.db(), func(db DB) error {
 			rows, err := db.Query(ctx, l.s.sql("limit_admit"), worker, a.ids, a.claims, a.gates, a.rates, a.weights)
 			if err != nil {
 				return err

@@ -23,7 +23,7 @@ import (
 var migrationFiles embed.FS
 
 // LatestVersion is the migration that this release needs: 1 is the original engine's schema, the later ones add ours.
-const LatestVersion = 4
+const LatestVersion = 6
 
 // ownVersion is the mark of our part of the schema when it is up to date, firstOwn the oldest that there is.
 var ownVersion = strconv.Itoa(LatestVersion)
@@ -93,7 +93,8 @@ func (m *Migrator) Down(ctx context.Context, to int) error {
 	})
 }
 
-// Version returns the version of the schema: 0 without tables, 1 with the original's only, LatestVersion when ready. It
+// Version returns the version of the schema: 0 without tables, 1 with the original's only, LatestVersion when ready; in
+// between, that of an earlier release. It
 // reads the marks on the tables, so it is right however the migrations were applied.
 func (m *Migrator) Version(ctx context.Context) (int, error) {
 	schema, err := resolveSchema(ctx, m.pool, m.schema)

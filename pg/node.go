@@ -113,7 +113,12 @@ func nodeRow(n Node) string {
 }
 
 func nodeArgs(n Node) []any {
-	return []any{n.Engine, nodeRow(n), n.Incarnation, n.Named, n.Address, orNone(n.Queues), orNone(n.Machines)}
+	silence := n.SilentAfter
+	if silence <= 0 {
+		silence = time.Minute
+	}
+	return []any{n.Engine, nodeRow(n), n.Incarnation, n.Named, n.Address, orNone(n.Queues), orNone(n.Machines),
+		orNone(n.Steps), orNone(n.Unfit), silence.Microseconds()}
 }
 
 func orNone(names []string) []string {

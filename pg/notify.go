@@ -34,8 +34,10 @@ const (
 type Notices struct {
 	store   *Store
 	channel string
-	token   string
-	dial    func(ctx context.Context) (*pgx.Conn, error)
+	// operators is the channel of what operators do, see Notice.
+	operators string
+	token     string
+	dial      func(ctx context.Context) (*pgx.Conn, error)
 	// checkEvery is how long a listener hears nothing before it asks whether it still would.
 	checkEvery time.Duration
 
@@ -60,7 +62,10 @@ func (s *Store) Notices(token string, host *pgxpool.Pool, url string) (*Notices,
 	if err != nil {
 		return nil, err
 	}
-	return &Notices{store: s, channel: channelPrefix + s.engine + channelSuffix, token: token, dial: dial, checkEvery: listenCheck}, nil
+	return &Notices{
+		store: s, channel: channelPrefix + s.engine + channelSuffix, operators: channelPrefix + s.engine + operatorsSuffix,
+		token: token, dial: dial, checkEvery: listenCheck,
+	}, nil
 }
 
 // listenerDial makes what opens a listener's connection.
@@ -118,7 +123,9 @@ type Ear struct {
 	Ready func(proxied bool)
 	// Heard is called for each announcement of another process.
 	Heard func(queue string)
-	// Refused is called for a notification that is no announcement.
+	// Told is called for each notice of another process. May be nil.
+	Told func(Notice)
+	// Refused is called for a notification that is neither.
 	Refused func()
 }
 
@@ -142,6 +149,8 @@ func (n *Notices) Listen(ctx context.Context, ear Ear) error {
 		note, err := conn.WaitForNotification(wait)
 		cancel()
 		switch {
+		case err == nil && note.Channel == n.operators:
+			n.hearOperator(note.Payload, ear)
 		case err == nil:
 			n.hear(note.Payload, ear)
 		case ctx.Err() != nil:
@@ -163,7 +172,8 @@ func (n *Notices) open(ctx context.Context) (conn *pgx.Conn, proxied bool, err e
 	if conn, err = n.dial(dialling); err != nil {
 		return nil, false, fmt.Errorf("pg: connect to listen: %w", err)
 	}
-	if _, err = conn.Exec(dialling, "LISTEN "+pgx.Identifier{n.channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
+	both := "LISTEN " + pgx.Identifier{n.operators}.Sanitize() + "; LISTEN " + pgx.Identifier{n.channel}.Sanitize()
+	if _, err = conn.Exec(dialling, both, pgx.QueryExecModeSimpleProtocol); err != nil {
 		err = fmt.Errorf("pg: listen: %w", err)
 	} else {
 		proxied, err = n.check(ctx, conn)

@@ -195,3 +195,45 @@ func TestAnIdleListenerIsLookedAfter(t *testing.T) {
 		t.Errorf("the listener ended with %v, class %v", err, Classify(err))
 	}
 }
+
+// TestOperatorsNotices: what one process tells, the others hear, word for word, and nobody else's words are taken for it.
+func TestOperatorsNotices(t *testing.T) {
+	t.Parallel()
+	s, host := openWithHost(t, Options{Engine: "ops"})
+	ctx := testContext(t)
+	a, b := notices(t, s, host, "aaaa", ""), notices(t, s, host, "bbbb", "")
+	told, refused, ready := make(chan Notice, 100), make(chan struct{}, 100), make(chan struct{})
+	listening, cancel := context.WithCancel(ctx)
+	go func() {
+		_ = b.Listen(listening, Ear{Ready: func(bool) { close(ready) }, Heard: func(string) {}, Told: func(n Notice) { told <- n }, Refused: func() { refused <- struct{}{} }})
+	}()
+	defer func() { cancel(); b.Wait(context.Background()) }()
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		t.Fatal("the listener does not begin")
+	}
+	sent := []Notice{{NoticeCancel, "q", 1 << 40, 3}, {NoticePause, "a|b", 0, 0}, {NoticePause, strings.Repeat("q", 8000), 0, 0}, {NoticePause, "last", 0, 0}}
+	if err := b.Tell(ctx, sent[:1]); err != nil {
+		t.Fatal(err)
+	}
+	for _, payload := range []string{"", "x", "x|cancel|1|1|", "|cancel|1|1|q", "x|explode|1|1|q", "x|cancel|one|1|q", "x|cancel|1|q"} {
+		exec(t, s, `SELECT pg_notify('gen_durable:ops:ops', $1)`, payload)
+	}
+	if err := a.Tell(ctx, sent); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []Notice{sent[0], sent[1], sent[3]} {
+		select {
+		case got := <-told:
+			if got != want {
+				t.Errorf("told %+v, want %+v", got, want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("in vain waited for %+v", want)
+		}
+	}
+	if len(refused) != 7 {
+		t.Errorf("%d payloads were refused, want 7", len(refused))
+	}
+}

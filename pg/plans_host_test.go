@@ -111,6 +111,9 @@ func TestPlansOfHostAndSweeps(t *testing.T) {
 		"cancel_history":   {history, pkey},
 		"history":          {history},
 		"collect_requests": {"gen_durable_requests_age", "gen_durable_requests_pkey"},
+		"queue_pause":      nil,
+		"queue_resume":     {"gen_durable_queues_pkey", "Seq Scan gen_durable_queues"}, // a row a paused queue
+		"queue_paused":     {"gen_durable_queues_pkey", "Seq Scan gen_durable_queues"},
 		"reclaim":          {lease, pkey, guard},
 		"inbox_page":       {"signals_target", "signals_pkey", pkey},
 		"children_page":    {parent, pkey},

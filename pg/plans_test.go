@@ -94,7 +94,7 @@ func TestPlansOfTheEngine(t *testing.T) {
 		indexes []string
 		driven  bool
 	}{
-		"claim":            {indexes: []string{configs, buckets, active, guard, pick, pkey}},
+		"claim":            {indexes: []string{configs, buckets, active, guard, pick, pkey, "gen_durable_queues_pkey"}},
 		"claim_lanes":      {indexes: []string{pick}},
 		"claim_inbox":      {indexes: []string{target}},
 		"claim_children":   {indexes: []string{parent}},
@@ -159,10 +159,10 @@ func TestPlansOfTheEngine(t *testing.T) {
 				case "Index Scan", "Index Only Scan", "Bitmap Index Scan":
 					used = append(used, n.Index)
 				case "Seq Scan":
-					// The flushers' table has a row a flusher: without our settings it may as well be read whole.
+					// Tables with a row a flusher or a paused queue: without our settings they may as well be read whole.
 					switch {
-					case strings.HasPrefix(n.Relation, "gen_durable_flushers"):
-						used = append(used, flusher)
+					case n.Relation == "gen_durable_flushers" || n.Relation == "gen_durable_queues":
+						used = append(used, n.Relation+"_pkey")
 					case settings == "default" && sweeps[name] && strings.HasPrefix(n.Relation, "gen_durable_bucket"):
 						used = append(used, n.Relation+"_pkey")
 					default:
@@ -189,6 +189,9 @@ func TestPlansOfTheEngine(t *testing.T) {
 		}
 	}
 	t.Run("claim", func(t *testing.T) { claimStopsEarly(t, engine.Conn(), s) })
+	t.Run("explain", func(t *testing.T) {
+		explainStaysBounded(t, s, map[string]*pgx.Conn{"the engine's": engine.Conn(), "default": plain.Conn()})
+	})
 }
 
 // drives reports whether an unnest, perhaps under a sort, an append or another loop, is the outer side.
@@ -205,11 +208,14 @@ func claimStopsEarly(t *testing.T, conn *pgx.Conn, s *Store) {
 	plan, raw := explain(t, conn, s.sql("claim"))
 	limits := 0
 	plan.each(func(n detail) {
-		if n.Type != "Limit" || len(n.Plans) == 0 || n.Plans[0].Type != "LockRows" {
+		if n.Type != "Limit" || len(n.Plans) != 2 || n.Plans[1].Type != "LockRows" {
 			return
 		}
 		limits++
-		if scan := n.Plans[0].Plans[0]; scan.Type != "Index Scan" || scan.Index != "gen_durable_pick" {
+		if paused := n.Plans[0]; paused.Parent != "InitPlan" || !strings.Contains(paused.Type, "Index") {
+			t.Errorf("whether the queue is paused is asked by %+v: %s", paused, raw)
+		}
+		if scan := n.Plans[1].Plans[0]; scan.Type != "Index Scan" || scan.Index != "gen_durable_pick" {
 			t.Errorf("under the limit is a %s: %s", scan.Type, raw)
 		}
 	})

@@ -53,7 +53,7 @@ func (s *Store) Settled(ctx context.Context, ids []int64) ([]Settled, error) {
 		return nil, nil
 	}
 	found := make(map[int64]Settled, len(ids))
-	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+	err := onFreshPlan(ctx, s.db(), func(db DB) error {
 		rows, err := db.Query(ctx, s.sql("settled"), ids)
 		if err != nil {
 			return err

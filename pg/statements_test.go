@@ -27,9 +27,18 @@ var columnTypes = map[string]string{
 	"signal_one":    "int8 int8 text bool",
 	"get": "int8 text int4 text text jsonb jsonb text text int2 int4 int4 text[] timestamptz timestamptz text text float8 text " +
 		"text[] int8 int4 text timestamptz text timestamptz timestamptz",
-	"settled":          "int8 text jsonb text text[]",
+	"settled": "int8 text jsonb text text[]",
+	"explain": "timestamptz int8 text int4 text text text int2 int4 timestamptz text text float8 text[] timestamptz int4 text timestamptz " +
+		"text text timestamptz timestamptz int8 text timestamptz int8 float8 int4 int2[] float8[] float8[] float8 int4 float8 int2[] " +
+		"float8[] float8[] text[] int8[] text[] text[] text[] text[] timestamptz int4",
+	"test_queues":      "text",
+	"test_collapse":    "int8",
+	"test_advance":     "int8 bool",
+	"test_timeouts":    "int8",
+	"test_expire":      "",
+	"test_top":         "bool",
 	"standing":         "int8 text",
-	"cancel":           "bool text",
+	"cancel":           "bool text int4",
 	"collect":          "int4 timestamptz int8",
 	"collect_requests": "int4",
 	"collect_flushers": "int4",
@@ -49,9 +58,13 @@ var columnTypes = map[string]string{
 	"limit_admit":      "int4 int4 int2 bool bool float8 float8 int2[] float8[] float8[] float8[]",
 	"limit_credit":     "int4",
 
-	"limit_gates_lock":    "text int2",
-	"limit_gates_heal":    "int4 int4 int4 int4",
-	"limit_rates_sweep":   "int4 text int4 int4",
+	"limit_gates_lock":  "text int2",
+	"limit_gates_heal":  "int4 int4 int4 int4",
+	"limit_rates_sweep": "int4 text int4 int4",
+	"queue_pause":       "timestamptz",
+	"queue_resume":      "",
+	"queue_paused":      "text timestamptz",
+
 	"limit_config_get":    "text text float8 float8 int2",
 	"limit_config_put":    "",
 	"limit_config_remove": "",

@@ -43,7 +43,8 @@ type Options struct {
 
 // Store runs the engine's statements on one schema. It is safe for concurrent use.
 type Store struct {
-	pool          *pgxpool.Pool
+	pool          *pgxpool.Pool // nil in a store that OpenOn made on something else
+	other         DB            // that; nil with a pool
 	schema        string
 	engine        string
 	interoperable bool
@@ -62,17 +63,30 @@ type Store struct {
 // statements run on; the caller keeps owning it. It returns an error that wraps ErrNotMigrated or ErrWrongVersion when
 // the schema does not fit.
 func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
+	s, err := OpenOn(ctx, pool, o)
+	if err != nil {
+		return nil, err
+	}
+	s.sessionless = !namesStatements(pool.Config())
+	return s, nil
+}
+
+// OpenOn is Open for a store whose claims, sweeps, flushes and reads run on db, without any settings: a caller's transaction
+// or connection, for one goroutine, which then pays for the plans that its session makes. In a transaction now() stands still,
+// an error ends it all, and there must be no savepoint (see CheckTop). What only a running engine needs (nodes, limits,
+// notices, garbage collection) is not for such a store.
+func OpenOn(ctx context.Context, db DB, o Options) (*Store, error) {
 	if o.Engine == "" {
 		o.Engine = "gendurable"
 	}
 	if strings.ContainsAny(o.Engine, ":@\x00") {
 		return nil, fmt.Errorf("pg: the engine name %q contains ':', '@' or NUL; choose another", o.Engine)
 	}
-	schema, err := resolveSchema(ctx, pool, o.Schema)
+	schema, err := resolveSchema(ctx, db, o.Schema)
 	if err != nil {
 		return nil, err
 	}
-	original, own, err := readMarks(ctx, pool, schema)
+	original, own, err := readMarks(ctx, db, schema)
 	if err != nil {
 		return nil, err
 	}
@@ -84,16 +98,29 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 			schema, original, own, originalVersion, ownVersion, ErrWrongVersion)
 	}
 	s := &Store{
-		pool: pool, schema: schema, engine: o.Engine, interoperable: o.Interoperable, text: loadStatements(schema),
-		sessionless: !namesStatements(pool.Config()), freed: o.Freed, historic: append([]string{}, o.Historic...), looked: new(atomic.Int64),
+		schema: schema, engine: o.Engine, interoperable: o.Interoperable, text: loadStatements(schema),
+		freed: o.Freed, historic: append([]string{}, o.Historic...), looked: new(atomic.Int64),
 	}
-	err = pool.QueryRow(ctx, `SELECT pg_get_serial_sequence($1, 'id'), pg_get_serial_sequence($2, 'id')`,
+	if pool, ok := db.(*pgxpool.Pool); ok {
+		s.pool = pool
+	} else {
+		s.other = db
+	}
+	err = db.QueryRow(ctx, `SELECT pg_get_serial_sequence($1, 'id'), pg_get_serial_sequence($2, 'id')`,
 		pgx.Identifier{schema, "gen_durable"}.Sanitize(), pgx.Identifier{schema, "signals"}.Sanitize(),
 	).Scan(&s.idSequence, &s.signalSequence)
 	if err != nil {
 		return nil, fmt.Errorf("pg: find the identity sequences in schema %q: %w", schema, err)
 	}
 	return s, nil
+}
+
+// db is what claims, sweeps, flushes and reads run on.
+func (s *Store) db() DB {
+	if s.pool == nil {
+		return s.other
+	}
+	return s.pool
 }
 
 // Schema returns the schema that holds the tables, unquoted.
@@ -109,10 +136,10 @@ func (s *Store) sql(name string) string {
 }
 
 // resolveSchema returns the schema to use: the given one, or the current one of the pool's connections.
-func resolveSchema(ctx context.Context, pool *pgxpool.Pool, schema string) (string, error) {
+func resolveSchema(ctx context.Context, db DB, schema string) (string, error) {
 	if schema == "" {
 		var current *string
-		if err := pool.QueryRow(ctx, "SELECT current_schema()").Scan(&current); err != nil {
+		if err := db.QueryRow(ctx, "SELECT current_schema()").Scan(&current); err != nil {
 			return "", fmt.Errorf("pg: find the current schema: %w", err)
 		}
 		if current == nil {

@@ -346,6 +346,7 @@ type CancelResult struct {
 	ID     int64
 	Result Cancellation
 	Queue  string   // of the instance
+	Claim  int      // the number of its last claim; with Requested that of the one that holds it
 	Woken  []string // queues of parents that this woke
 }
 
@@ -358,6 +359,11 @@ type Node struct {
 	Address     string
 	Queues      []string
 	Machines    []string // "name/version"
+	Steps       []string // "name/version/step", of those machines
+	// Unfit are the steps, in that form, that the node leaves out of its claims because it cannot read their states.
+	Unfit []string
+	// SilentAfter is how long after a beat the node still counts as alive. 0 = a minute.
+	SilentAfter time.Duration
 	StartedAt   time.Time
 	BeatAt      time.Time
 }

@@ -17,6 +17,8 @@ import (
 type Store interface {
 	// BeatNode renews the node's row; replacedBy is not empty when another incarnation has taken the name.
 	BeatNode(ctx context.Context, n pg.Node) (replacedBy string, err error)
+	// Paused lists the queues that are paused.
+	Paused(ctx context.Context) (queues []string, err error)
 	// ReclaimStale gives back rows claimed under this node's names by other incarnations whose lease
 	// is older than two missed beats.
 	ReclaimStale(ctx context.Context, engine, node, incarnation string, lease, heartbeat time.Duration) (n int, queues []string, err error)
@@ -30,11 +32,15 @@ type Config struct {
 	Node     pg.Node
 	// Lease and Heartbeat are the engine's. Default 60 s and 20 s.
 	Lease, Heartbeat time.Duration
+	// Unfit lists the steps that this process leaves out of its claims, for the node's row. May be nil.
+	Unfit func() []string
 	// Poke learns of the queues that got work back. May be nil.
 	Poke *actor.PID
 	// Replaced is called once, on a goroutine of its own, when another incarnation has taken the node's name: it has
 	// declared this one dead and given its claims back, so the engine must stop. The actor does nothing more then.
 	Replaced func(by string)
+	// Paused is called after each beat that finds queues paused. It must not block. May be nil.
+	Paused func(queues []string)
 }
 
 // Props makes the Props of the node actor. It takes no messages.
@@ -69,6 +75,7 @@ type (
 		replacedBy string
 		reclaimed  int
 		queues     []string
+		paused     []string
 		err        error
 		slow       bool
 	}
@@ -96,11 +103,18 @@ func (n *node) expectMore() {
 
 func (n *node) beat() {
 	reclaim := n.look > 0 && !n.doubt
+	row := n.Node
+	if n.Unfit != nil {
+		row.Unfit = n.Unfit()
+	}
 	n.life.GoFor(max(n.Heartbeat, 10*time.Second), func(ctx context.Context) any {
 		begun := time.Now()
 		var b beat
-		b.replacedBy, b.err = n.Store.BeatNode(ctx, n.Node)
+		b.replacedBy, b.err = n.Store.BeatNode(ctx, row)
 		b.slow = time.Since(begun) > n.Heartbeat/2
+		if b.err == nil && b.replacedBy == "" && n.Paused != nil {
+			b.paused, b.err = n.Store.Paused(ctx)
+		}
 		if b.err != nil || b.replacedBy != "" || b.slow || !reclaim {
 			return b
 		}
@@ -128,6 +142,9 @@ func (n *node) beaten(b beat) {
 			n.look = max(n.look-1, 0)
 		}
 		n.outage.Over(n.Logger, "the node can renew its row again")
+	}
+	if len(b.paused) > 0 {
+		n.Config.Paused(b.paused)
 	}
 	if b.reclaimed > 0 {
 		n.expectMore()

@@ -23,6 +23,7 @@ type store struct {
 	mu       sync.Mutex
 	errs     []error
 	replaced string
+	paused   []string
 	stale    []int // rows of each reclaim
 	beats    int
 	reclaims int
@@ -41,6 +42,12 @@ func (s *store) BeatNode(context.Context, pg.Node) (string, error) {
 	}
 	s.log = append(s.log, "beat")
 	return s.replaced, nil
+}
+
+func (s *store) Paused(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paused, nil
 }
 
 func (s *store) ReclaimStale(context.Context, string, string, string, time.Duration, time.Duration) (int, []string, error) {
@@ -160,5 +167,27 @@ func TestNothingIsReclaimedByTheFirstBeatAfterAnOutage(t *testing.T) {
 	}
 	if want := []string{"failed", "failed", "beat", "beat", "reclaim"}; !slices.Equal(log, want) {
 		t.Errorf("%v, want %v", log, want)
+	}
+}
+
+func TestABeatFindsPausedQueues(t *testing.T) {
+	t.Parallel()
+	s := &store{paused: []string{"q"}}
+	found := make(chan []string, 1)
+	start(t, Config{Store: s, Heartbeat: time.Millisecond, Node: pg.Node{Named: true}, Paused: func(queues []string) {
+		select {
+		case found <- queues:
+		default:
+		}
+	}})
+	for range 2 { // again with each beat
+		select {
+		case got := <-found:
+			if !slices.Equal(got, []string{"q"}) {
+				t.Errorf("paused are %v", got)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("nobody was told of the pause")
+		}
 	}
 }

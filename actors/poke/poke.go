@@ -24,6 +24,8 @@ type Transport interface {
 type Network interface {
 	// Send announces that the queues have runnable work now.
 	Send(ctx context.Context, queues []string) error
+	// Tell says what an operator did to rows that others may hold.
+	Tell(ctx context.Context, notices []pg.Notice) error
 	// Listen hears the announcements of others until ctx ends or it cannot go on.
 	Listen(ctx context.Context, ear pg.Ear) error
 }
@@ -37,9 +39,11 @@ type Config struct {
 	Network Network
 	// Queues are those that this process runs: what others announce of them is passed on to Transport.
 	Queues []string
+	// Told takes the notices of other processes that are about one of Queues. It must not block. May be nil.
+	Told func(pg.Notice)
 }
 
-// Props makes the Props of the poke actor. It takes actors.Announce and passes each queue on at once; what is
+// Props makes the Props of the poke actor. It takes actors.Tell, which goes to other processes, and actors.Announce. It passes each queue on at once; what is
 // announced of one queue while its mailbox is not empty becomes one poke (and one more for the earliest delayed work).
 // Delayed work is not announced to other processes: their polls find it in time, and so does whoever wrote it.
 func Props(c Config) *actor.Props {
@@ -99,6 +103,10 @@ func (p *poker) Receive(ctx actor.Context) {
 	switch m := p.life.Open(ctx).(type) {
 	case actors.Announce:
 		p.announce(ctx, m)
+	case actors.Tell:
+		if p.wire != nil {
+			p.wire.tell(m.Notice)
+		}
 	case passOn:
 		p.passOn()
 	case nil:

@@ -33,6 +33,7 @@ type wire struct {
 	// sending: a call of Send is on its way, or the pause after one.
 	sending       bool
 	resend, again actors.Backoff
+	notices       notices
 }
 
 // shared outlives the restarts of the actor.
@@ -91,6 +92,13 @@ func (w *wire) receive(message any) {
 		w.pass(m.ears.take())
 	case deaf:
 		w.deaf(m)
+	case told:
+		w.toldOthers(m)
+	case rested:
+		w.notices.sending = false
+		w.sendNotices()
+	case heardNotice:
+		w.passNotice(m.notice)
 	}
 }
 
@@ -145,6 +153,10 @@ func (w *wire) listen() {
 			if w.shared.mine[queue] {
 				e.add(queue)
 			}
+		},
+		Told: func(n pg.Notice) {
+			w.Counters.NoticesHeard.Add(1)
+			w.life.Tell(heardNotice{n})
 		},
 		Refused: func() { w.Counters.NoticesRefused.Add(1) },
 	}

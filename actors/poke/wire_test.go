@@ -20,12 +20,18 @@ import (
 // net is a network whose calls of Send and Listen the test answers.
 type net struct {
 	sends   chan sending
+	tells   chan telling
 	listens chan listening
 }
 
 type sending struct {
 	queues []string
 	answer chan<- error
+}
+
+type telling struct {
+	notices []pg.Notice
+	answer  chan<- error
 }
 
 type listening struct {
@@ -35,13 +41,24 @@ type listening struct {
 }
 
 func newNet() *net {
-	return &net{sends: make(chan sending, 100), listens: make(chan listening, 100)}
+	return &net{sends: make(chan sending, 100), tells: make(chan telling, 100), listens: make(chan listening, 100)}
 }
 
 func (n *net) Send(ctx context.Context, queues []string) error {
 	slices.Sort(queues)
 	answer := make(chan error, 1)
 	n.sends <- sending{queues, answer}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *net) Tell(ctx context.Context, notices []pg.Notice) error {
+	answer := make(chan error, 1)
+	n.tells <- telling{notices, answer}
 	select {
 	case err := <-answer:
 		return err
@@ -73,6 +90,7 @@ type rig struct {
 	counts *actors.Counters
 	pid    *actor.PID
 	system *actor.ActorSystem
+	told   chan pg.Notice
 }
 
 // lines collects a log.
@@ -95,10 +113,11 @@ func (l *lines) count(what string) int {
 
 func wired(t *testing.T, queues ...string) *rig {
 	t.Helper()
-	r := &rig{net: newNet(), pokes: make(pokes, 1000), log: &lines{}, counts: new(actors.Counters)}
+	r := &rig{net: newNet(), pokes: make(pokes, 1000), log: &lines{}, counts: new(actors.Counters), told: make(chan pg.Notice, 100)}
 	r.system = actors.NewSystem(slog.New(slog.DiscardHandler))
 	props := Props(Config{
 		Logger: slog.New(slog.NewTextHandler(r.log, nil)), Counters: r.counts, Transport: r.pokes, Network: r.net, Queues: queues,
+		Told: func(n pg.Notice) { r.told <- n },
 	})
 	parent := r.system.Root.Spawn(actors.NewProps(slog.New(slog.DiscardHandler), nil, func() actor.Actor {
 		return actor.ReceiveFunc(func(ctx actor.Context) {

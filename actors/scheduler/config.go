@@ -24,6 +24,7 @@ import (
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/actors/scheduler/core"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/stepping"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -35,13 +36,7 @@ type Store interface {
 	ExtendOne(ctx context.Context, worker string, lease time.Duration, id int64) (pg.Beat, error)
 	Release(ctx context.Context, worker string, ids []int64) error
 	ReleaseUnheld(ctx context.Context, worker string, held []int64) (int, error)
-	Pages
-}
-
-// Pages reads what a claim did not hand over at once.
-type Pages interface {
-	InboxPage(ctx context.Context, id int64, handed []int64, limit int) ([]pg.Signal, error)
-	ChildrenPage(ctx context.Context, id, after int64, limit int) ([]pg.Child, error)
+	stepping.Pages
 }
 
 // Config describes a queue. Queue, Worker, Store, Specs, Flushers and Logger are required; a zero value elsewhere
@@ -85,6 +80,9 @@ type Config struct {
 	QueueCounters *actors.QueueCounters
 	// Telemetry learns of claims and steps; nil = nobody does.
 	Telemetry actors.Telemetry
+	// LeftOut is told of the steps that claims leave out because this process cannot run them: all of them, each time, and
+	// never to be changed. It must not block. May be nil.
+	LeftOut func(steps []pg.StepRef)
 	// GiveUp is called when an actor of the queue keeps failing and was given up; the queue then stands still.
 	// It is called on a goroutine of its own. May be nil.
 	GiveUp func(child *actor.PID, reason any)

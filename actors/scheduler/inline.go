@@ -70,9 +70,9 @@ func (s *step) admitted(r *run) (denied *actors.StepEnded) {
 	return &e
 }
 
-// interrupted reports whether the chain must not begin another step: its queue drains, or its context has ended.
+// interrupted reports whether the chain must not begin another step: its queue drains or is paused, or its context has ended.
 func (s *step) interrupted(r *run) bool {
-	return s.life.draining.Load() || r.ctx.Err() != nil
+	return s.life.draining.Load() || s.life.paused.Load() || r.ctx.Err() != nil
 }
 
 // stay turns a Next into one that keeps the row claimed.

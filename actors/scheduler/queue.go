@@ -39,7 +39,7 @@ func (q *queue) Receive(ctx actor.Context) {
 		// Kept here as well, for the steps of inline chains and for a scheduler that starts later.
 		q.life.setGates(m.Config.GateNames())
 		ctx.Send(q.scheduler, m)
-	case actors.Poke, actors.CancelRequested, actors.SlotsFreed:
+	case actors.Poke, actors.CancelRequested, actors.SlotsFreed, actors.QueuePaused:
 		ctx.Send(q.scheduler, m)
 	case actors.Crash:
 		panic("told to crash")
@@ -78,6 +78,8 @@ type life struct {
 
 	// draining is set once the queue is to end. The steps of inline chains read it.
 	draining atomic.Bool
+	// paused is set while the queue is known to be paused. The steps of inline chains read it.
+	paused atomic.Bool
 
 	// gates are the names of the gates in force; the steps of inline chains read them. Invariant: the map is not changed.
 	gates atomic.Pointer[map[string]bool]

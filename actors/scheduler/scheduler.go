@@ -67,7 +67,9 @@ func (s *scheduler) Receive(ctx actor.Context) {
 	case actors.SlotsFreed:
 		s.on(core.Freed{Keys: m.Keys})
 	case actors.CancelRequested:
-		s.on(core.CancelRequested{ID: m.ID, Reason: m.Reason})
+		s.on(core.CancelRequested{ID: m.ID, Claim: m.Claim, Reason: m.Reason})
+	case actors.QueuePaused:
+		s.on(core.Paused{})
 	case actors.Running:
 		s.on(core.Running{IDs: m.IDs})
 	case stepsRestarted:
@@ -168,6 +170,7 @@ func (s *scheduler) arm(at, now time.Time) {
 
 // note counts and logs.
 func (s *scheduler) note(fx *core.Effects) {
+	s.life.paused.Store(s.core.Paused())
 	c := s.cfg.QueueCounters
 	c.RunningNow.Store(int64(s.core.Running()))
 	c.BufferedNow.Store(int64(s.core.Buffered()))

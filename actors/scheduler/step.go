@@ -2,12 +2,12 @@ package scheduler
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/stepping"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -40,9 +40,9 @@ func (s *step) Receive(ctx actor.Context) {
 }
 
 func (s *step) carryOut(r *run) actors.StepEnded {
-	if reason := refuse(r); reason != "" {
+	if reason := stepping.Refusal(r.row, r.spec); reason != "" {
 		s.cfg.QueueCounters.NotRun.Add(1)
-		return s.commit(r, nil, failure(reason))
+		return s.commit(r, nil, stepping.Failure(reason))
 	}
 	for {
 		if e := s.carryOn(r); e.End != goesOn {
@@ -63,38 +63,19 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 		return s.commit(r, nil, putBack(r))
 	}
 	r.steps++
-	in := s.input(r)
+	in := stepping.Input(r.at, s.cfg.Limits, s.cfg.Store)
+	in.Grace, in.Abandon = s.cfg.StepGrace, r.abandoned
 	ctx := s.begin(r)
 	res := fsm.Run(ctx, r.spec, in)
 	r.watch.ran()
 	e := s.conclude(r, in, res, func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
 		return s.conclude(r, in, fsm.RunError(ctx, r.spec, in, err), func(err error) actors.StepEnded {
-			return s.commit(r, nil, failure(err.Error()))
+			return s.commit(r, nil, stepping.Failure(err.Error()))
 		})
 	})
 	r.watch.end(e)
 	return e
-}
-
-// refuse says why a row must be ended instead of run; empty = run it.
-func refuse(r *run) string {
-	row, spec := r.row, r.spec
-	switch {
-	case row.CancelReason != nil:
-		return "cancelled: " + *row.CancelReason
-	case spec.MaxCrashes > 0 && row.Crashes >= spec.MaxCrashes:
-		return fmt.Sprintf("step %q took its worker down %d times in a row and is not run again (MaxCrashes is %d); "+
-			"look for runs out of memory, fatal errors and exits, then retry the instance", row.Step, row.Crashes, spec.MaxCrashes)
-	case spec.MaxAttempts > 0 && row.Attempt >= spec.MaxAttempts:
-		return fmt.Sprintf("gave up after %d attempts, the last of which ended without an outcome (MaxAttempts is %d)",
-			row.Attempt, spec.MaxAttempts)
-	}
-	return ""
-}
-
-func failure(reason string) *fsm.Encoded {
-	return &fsm.Encoded{Kind: fsm.KindStop, Error: fsm.CleanError(reason)}
 }
 
 // conclude commits what a run came to. refused decides when the database refuses it.
@@ -138,7 +119,7 @@ func (s *step) left(r *run, left <-chan struct{}) {
 
 // commit makes an outcome durable, or finds out why that cannot be. With refused nil a refusal is final.
 func (s *step) commit(r *run, refused func(error) actors.StepEnded, e *fsm.Encoded) actors.StepEnded {
-	o := outcome(s.cfg.Worker, r.at, e)
+	o := stepping.Outcome(s.cfg.Worker, r.at, e)
 	if s.inlines(r, e) {
 		stay(&o, r.at)
 	}

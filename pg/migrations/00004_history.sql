@@ -35,7 +35,7 @@ BEGIN
     IF EXISTS (SELECT FROM pg_class c
                  JOIN pg_namespace n ON n.oid = c.relnamespace
                 WHERE n.nspname = 'public' AND c.relname = 'gen_durable_nodes') THEN
-        COMMENT ON TABLE public.gen_durable_nodes IS '2';
+        COMMENT ON TABLE public.gen_durable_nodes IS '3';
     END IF;
 END
 $gen_durable$;

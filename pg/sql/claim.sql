@@ -22,6 +22,7 @@
 -- A row of the original engine that enters its correlation scope only now is left out while its key is occupied, and a
 -- batch takes one of those that enter with one key.
 -- The rows are then updated by primary key, from an array: the plan does not depend on any estimate.
+-- Of a paused queue (see queue_pause) not a row is read: whether it is one is asked once, before the scan begins.
 -- Rows come in no particular order; the last column is how many rows were looked at for them, at most the limit.
 WITH RECURSIVE lane(priority) AS (
     SELECT (SELECT g.priority FROM public.gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' ORDER BY g.priority LIMIT 1)
@@ -80,7 +81,7 @@ WITH RECURSIVE lane(priority) AS (
             ORDER BY g.eligible_at
             LIMIT $4
               FOR NO KEY UPDATE OF g SKIP LOCKED) c
-     LIMIT $4
+     LIMIT CASE WHEN EXISTS (SELECT FROM public.gen_durable_queues p WHERE p.queue = $1) THEN 0 ELSE $4::bigint END
 ), limited AS ( -- as many of a gate's or rate's key as are likely to be admitted
     SELECT c.*, (c.free IS NULL OR row_number() OVER (PARTITION BY c.concurrency_key ORDER BY c.priority, c.eligible_at, c.id) <= c.free)
                 AND (c.rate_limit IS NULL OR coalesce(row_number() OVER (PARTITION BY c.rate_limit ORDER BY c.priority, c.eligible_at, c.id)

@@ -105,6 +105,7 @@ type Core struct {
 	drain  drain
 	limits limits
 	scan   scan
+	pause  pause
 
 	skip      []pg.StepRef
 	skipped   map[pg.StepRef]bool
@@ -182,6 +183,8 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 		c.ask()
 	case CancelRequested:
 		c.onCancel(e)
+	case Paused:
+		c.onPaused()
 	case Orphaned:
 		c.suspect(now)
 	case Drain:
@@ -360,13 +363,15 @@ func (c *Core) onRunning(e Running, now time.Time) {
 }
 
 func (c *Core) onCancel(e CancelRequested) {
-	if h := c.running[e.ID]; h != nil {
+	// Of another claim it says nothing: the instance may have ended and been retried since.
+	meant := func(h *held) bool { return h != nil && (e.Claim == 0 || h.row == nil || h.row.Claim == e.Claim) }
+	if h := c.running[e.ID]; meant(h) {
 		c.cancelRequested(h)
 	}
-	if h := c.buffered[e.ID]; h != nil {
+	if h := c.buffered[e.ID]; meant(h) {
 		h.row.CancelReason = &e.Reason
 	}
-	if h := c.twins[e.ID]; h != nil {
+	if h := c.twins[e.ID]; meant(h) {
 		h.row.CancelReason = &e.Reason
 	}
 }

@@ -77,8 +77,12 @@ type (
 	// CancelRequested says that a cancel was requested for an instance.
 	CancelRequested struct {
 		ID     int64
+		Claim  int
 		Reason string
 	}
+	// Paused says that the queue was paused: nothing that was claimed before is to be started. The claims themselves
+	// find nothing until the queue goes on; one that finds rows again is the end of the pause.
+	Paused struct{}
 	// Orphaned says that a claim of an earlier life of this scheduler came to its end only now.
 	Orphaned struct{}
 	// Drain asks for the end: see actors.Drain.
@@ -99,6 +103,7 @@ func (UnheldResult) event()    {}
 func (Running) event()         {}
 func (StepsRestarted) event()  {}
 func (CancelRequested) event() {}
+func (Paused) event()          {}
 func (Orphaned) event()        {}
 func (Drain) event()           {}
 

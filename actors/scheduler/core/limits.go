@@ -340,6 +340,7 @@ func (c *Core) onAdmit(e AdmitResult, now time.Time) {
 	}
 	usable := 0
 	idle := len(c.running) == 0
+	paused := len(e.Rows) > 0 && c.claimedInPause(s.claim.seq)
 	for i := range e.Rows {
 		row := &e.Rows[i]
 		d := limiter.Decision{Verdict: limiter.Contended}
@@ -347,6 +348,9 @@ func (c *Core) onAdmit(e AdmitResult, now time.Time) {
 			d = e.Decisions[i]
 		}
 		switch {
+		case d.Verdict == limiter.Admitted && paused: // the release gives back the slot as well
+			c.giveBack(e.Rows[i : i+1])
+			continue
 		case d.Verdict == limiter.Admitted:
 			if q, _ := asks(row); q.Gate != "" {
 				row.ConcurrencyShard = &d.Shard

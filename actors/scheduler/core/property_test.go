@@ -333,6 +333,7 @@ func TestNoRowIsLost(t *testing.T) {
 			},
 			"poke":       func(*rapid.T) { w.on(Poked{}) },
 			"poke later": func(*rapid.T) { w.on(Poked{In: 30 * time.Millisecond}) },
+			"pause":      func(*rapid.T) { w.on(Paused{}) },
 			"cancel": func(t *rapid.T) {
 				w.on(CancelRequested{ID: rapid.Int64Range(1, w.nextID+1).Draw(t, "id"), Reason: "r"})
 			},

@@ -29,6 +29,7 @@ type supply struct {
 	claim struct {
 		inFlight bool
 		asked    int
+		seq      uint64 // of the question
 		why      hint
 		heard    hint // the strongest hint that came while it was on its way
 		// admitting: it has brought rows, of some of which the limiter decides just now. It is not over before that.
@@ -168,7 +169,7 @@ func (c *Core) decideClaim(now time.Time) {
 		s.note(known)
 	}
 	if n, _ := c.claimNow(now); n > 0 {
-		s.claim.inFlight, s.claim.asked, s.claim.why = true, n, s.hint
+		s.claim.inFlight, s.claim.asked, s.claim.why, s.claim.seq = true, n, s.hint, c.nextSeq()
 		c.fx.Claim, c.fx.Skip, c.fx.Limits = n, c.skip, c.limits.forClaim()
 		c.fx.Since, c.fx.Survey = c.scan.begin(now)
 	}
@@ -232,6 +233,10 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 	unknownBefore := len(c.fx.Unknown)
 	usable := 0
 	idle := len(c.running) == 0
+	if len(e.Rows)+e.Pending > 0 && c.claimedInPause(c.supply.claim.seq) {
+		c.giveBack(e.Rows)
+		e.Rows, e.Looked = nil, 0
+	}
 	for i := range e.Rows {
 		if c.take(&e.Rows[i], now) {
 			usable++

@@ -186,6 +186,8 @@ func (p *player) event(w []string) Event {
 		return StepsRestarted{}
 	case "cancel":
 		return CancelRequested{ID: int64(p.num(rest[0])), Reason: "asked for"}
+	case "paused":
+		return Paused{}
 	case "orphan":
 		return Orphaned{}
 	case "drain":

@@ -1,7 +1,10 @@
-package scheduler
+// Package stepping is what stands between a claimed row and the code of its step, and between the step's outcome and the
+// statement that commits it. The step actor uses it, and the test helper that runs steps without actors.
+package stepping
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/pg"
@@ -19,8 +22,8 @@ var kinds = map[fsm.Kind]pg.Kind{
 	fsm.KindStop:     pg.KindFailed,
 }
 
-// outcome is what a step came to as the database wants it.
-func outcome(worker string, row *pg.Claimed, e *fsm.Encoded) pg.Outcome {
+// Outcome is what a step came to as the database wants it.
+func Outcome(worker string, row *pg.Claimed, e *fsm.Encoded) pg.Outcome {
 	o := pg.Outcome{
 		ID: row.ID, Worker: worker, Claim: row.Claim, Kind: kinds[e.Kind],
 		Step: e.Step, State: e.State, Delay: e.Delay, Uncounted: e.Uncounted,
@@ -40,15 +43,40 @@ func outcome(worker string, row *pg.Claimed, e *fsm.Encoded) pg.Outcome {
 	return o
 }
 
-// input is a row as the step's code wants it.
-func (s *step) input(r *run) *fsm.Input {
-	row := r.at
+// Refusal says why a row must be ended instead of run; empty = run it.
+func Refusal(row *pg.Claimed, spec *fsm.Spec) string {
+	switch {
+	case row.CancelReason != nil:
+		return "cancelled: " + *row.CancelReason
+	case spec.MaxCrashes > 0 && row.Crashes >= spec.MaxCrashes:
+		return fmt.Sprintf("step %q took its worker down %d times in a row and is not run again (MaxCrashes is %d); "+
+			"look for runs out of memory, fatal errors and exits, then retry the instance", row.Step, row.Crashes, spec.MaxCrashes)
+	case spec.MaxAttempts > 0 && row.Attempt >= spec.MaxAttempts:
+		return fmt.Sprintf("gave up after %d attempts, the last of which ended without an outcome (MaxAttempts is %d)",
+			row.Attempt, spec.MaxAttempts)
+	}
+	return ""
+}
+
+// Failure is the outcome of a row that is ended instead of run, or whose outcome the database refused for good.
+func Failure(reason string) *fsm.Encoded {
+	return &fsm.Encoded{Kind: fsm.KindStop, Error: fsm.CleanError(reason)}
+}
+
+// Pages reads what a claim did not hand over at once. *pg.Store satisfies it.
+type Pages interface {
+	InboxPage(ctx context.Context, id int64, handed []int64, limit int) ([]pg.Signal, error)
+	ChildrenPage(ctx context.Context, id, after int64, limit int) ([]pg.Child, error)
+}
+
+// Input is a row as the step's code wants it. The caller sets Grace and Abandon.
+func Input(row *pg.Claimed, limits fsm.Limits, store Pages) *fsm.Input {
 	in := &fsm.Input{
 		ID: row.ID, Step: row.Step, Attempt: row.Attempt, State: row.State, Queue: row.Queue,
 		CorrelationKey: row.CorrelationKey, ParentID: row.ParentID, Awaits: row.Awaits,
 		Inbox: signals(row.Inbox), MoreInbox: row.MoreInbox,
 		Children: children(row.Children), MoreChildren: row.MoreChildren,
-		Limits: s.cfg.Limits, Grace: s.cfg.StepGrace, Abandon: r.abandoned,
+		Limits: limits,
 	}
 	if len(row.ChildCounts) > 0 {
 		in.ChildCounts = make(map[fsm.Status]int64, len(row.ChildCounts))
@@ -57,7 +85,7 @@ func (s *step) input(r *run) *fsm.Input {
 		}
 	}
 	if row.MoreInbox || row.MoreChildren {
-		in.Pages = pages{s.cfg.Store}
+		in.Pages = pages{store}
 	}
 	return in
 }

@@ -1,4 +1,4 @@
-package scheduler
+package stepping
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestOutcomesNameTheirClaim(t *testing.T) {
 	t.Parallel()
 	row := &pg.Claimed{ID: 7, Claim: 3, ParentID: 2, HasInbox: true}
 	for kind := range kinds {
-		o := outcome("w", row, &fsm.Encoded{Kind: kind})
+		o := Outcome("w", row, &fsm.Encoded{Kind: kind})
 		if o.ID != 7 || o.Claim != 3 || o.Worker != "w" || o.ParentID != 2 || !o.HasInbox || o.Kind != kinds[kind] {
 			t.Errorf("%s: %+v does not say whose outcome it is", kind, o)
 		}
