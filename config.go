@@ -58,6 +58,9 @@ type Config struct {
 	// Default: one for all queues.
 	Flushers []Flusher
 
+	// Crons are instances that are inserted periodically.
+	Crons []Cron
+
 	// Lease is how long a claim is trusted without a heartbeat, Heartbeat how often it is renewed. A lease must be
 	// at least three heartbeats. Default 60 s and 20 s.
 	Lease, Heartbeat time.Duration

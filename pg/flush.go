@@ -52,16 +52,21 @@ func (f *flush) send(ctx context.Context, conn *pgx.Conn, name string, seq, next
 	var b pgx.Batch
 	f.store.queueSettings(&b)
 	b.Queue(f.store.sql("flush_fence"), name, seq, next)
-	f.queueLock(&b)
-	f.queueNext(&b)
-	f.queueRetry(&b)
-	f.queueAwait(&b)
-	f.queueChildren(&b)
-	f.queueContinue(&b)
-	f.queueEnd(&b)
-	f.queueConsume(&b)
-	f.queueEndRiders(&b)
+	f.queueOutcomes(&b)
 	return conn.SendBatch(ctx, &b).Close()
+}
+
+// queueOutcomes adds everything that the outcomes write.
+func (f *flush) queueOutcomes(b *pgx.Batch) {
+	f.queueLock(b)
+	f.queueNext(b)
+	f.queueRetry(b)
+	f.queueAwait(b)
+	f.queueChildren(b)
+	f.queueContinue(b)
+	f.queueEnd(b)
+	f.queueConsume(b)
+	f.queueEndRiders(b)
 }
 
 // queueSettings makes the settings that sessions do not have.
