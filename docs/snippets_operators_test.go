@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/gendurable/gendurable"
@@ -36,7 +37,17 @@ func pauseAll(ctx context.Context, engine *gendurable.Engine) error {
 	return err
 }
 
-var _ = []any{operate, pauseAll, crons}
+var _ = []any{operate, pauseAll, crons, look}
+
+// operations.md
+
+func look(ctx context.Context, engine *gendurable.Engine) error {
+	states, err := engine.Counts(ctx)
+	for _, q := range states {
+		fmt.Println(q.Queue, q.Ready, q.Executing, q.Failed, q.OldestReady)
+	}
+	return err
+}
 
 // cron.md
 
