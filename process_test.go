@@ -24,7 +24,8 @@ const (
 	envWorker = "GENDURABLE_TEST_WORKER" // the number of the worker
 	envURL    = "GENDURABLE_TEST_URL"
 	envListen = "GENDURABLE_TEST_LISTEN_URL"
-	envDeaf   = "GENDURABLE_TEST_DEAF" // set: no poll within the life of a test, announcements only
+	envLease  = "GENDURABLE_TEST_LEASE" // of the worker's claims; default an hour
+	envDeaf   = "GENDURABLE_TEST_DEAF"  // set: no poll within the life of a test, announcements only
 )
 
 const ledgerSchema = `CREATE TABLE ledger (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -80,7 +81,7 @@ func work(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	var machines []fsm.Definition
+	machines := []fsm.Definition{exact, double}
 	for name := range chains {
 		machines = append(machines, chain(pool, os.Getenv(envWorker), name))
 	}
@@ -91,6 +92,9 @@ func work(ctx context.Context) error {
 		// So long that nothing in these tests can be due to a lease that ran out.
 		Lease: time.Hour, Heartbeat: time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	if lease, err := time.ParseDuration(os.Getenv(envLease)); err == nil {
+		cfg.Lease = lease
 	}
 	if os.Getenv(envDeaf) != "" {
 		cfg.Pokes, cfg.PollBusy, cfg.PollIdle = gendurable.PokePostgres, time.Hour, time.Hour

@@ -43,6 +43,9 @@ type Stats struct {
 	// SweepErrors are failed statements of reaper, gc and node.
 	SweepErrors int64
 
+	// CronInserted are instances that this process inserted for Config.Crons.
+	CronInserted int64
+
 	// Collected are terminal rows deleted after their retention, CollectedSide rows of our side tables.
 	Collected, CollectedSide int64
 	// Vacuums are runs of VACUUM that the gc made.

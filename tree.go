@@ -13,6 +13,7 @@ import (
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/actors/await"
+	"github.com/gendurable/gendurable/actors/cron"
 	"github.com/gendurable/gendurable/actors/flusher"
 	"github.com/gendurable/gendurable/actors/gc"
 	limits "github.com/gendurable/gendurable/actors/limiter"
@@ -155,6 +156,9 @@ func (e *Engine) children(t *tree) []child {
 	for queue, q := range cfg.Queues {
 		out = append(out, child{actors.NameQueue(queue), scheduler.Props(e.queueConfig(t, queue, q))})
 	}
+	if len(cfg.Crons) > 0 {
+		out = append(out, child{actors.NameCron, cron.Props(e.cronConfig(t))})
+	}
 	return append(out,
 		child{actors.NameReaper, reaper.Props(reaper.Config{
 			Logger: log, Counters: t.counters, Store: store, Poke: pokePID, LeaseEvery: cfg.LeaseSweep,
@@ -179,7 +183,7 @@ func (e *Engine) queueConfig(t *tree, queue string, q Queue) scheduler.Config {
 		Flushers: []*actor.PID{t.pid(actors.NameFlusher(cfg.flusherOf(queue)))}, Logger: e.log,
 		Limiter: t.limiterPID(), Gates: e.gates,
 		Concurrency: q.Concurrency, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, PollBusy: cfg.PollBusy, PollIdle: cfg.PollIdle,
-		StepGrace: cfg.StepGrace, InlineLimit: cfg.InlineLimit, Limits: e.limits,
+		StepGrace: cfg.StepGrace, Together: e.commitTogether, InlineLimit: cfg.InlineLimit, Limits: e.limits,
 		Counters: t.counters, QueueCounters: t.queueCounters[queue], GiveUp: e.giveUp, Telemetry: e.reports(),
 		LeftOut: func(steps []pg.StepRef) { t.unfit.set(queue, steps) },
 	}

@@ -69,6 +69,7 @@ func (c Config) validate(pool *pgxpool.Pool) error {
 	c.validateFlushers(p)
 	p.machines(c.Machines)
 	c.validateLimits(p)
+	p.crons(c.Crons)
 	if c.SweepBatch < 0 {
 		p.addf("SweepBatch %d: must be positive", c.SweepBatch)
 	}
@@ -175,11 +176,15 @@ func (c Config) flusherOf(queue string) int {
 }
 
 // connections is how many connections the engine can use at once: one a queue for claims and beats, three a
-// flusher (its batch, its slow lane, and what the next steps of inline chains see), two each for reaper and gc (their two sweeps), one each for await and node, three for limits
-// (credits, reconciles, and what inline chains ask), and one to announce.
+// flusher (its batch, its slow lane, and what the next steps of inline chains see), two each for reaper and gc (their two
+// sweeps), one each for await and node, three for limits (credits, reconciles, and what inline chains ask), one to
+// announce, and one for periodic insertions.
 func (c Config) connections() int {
 	n := len(c.Queues) + 3*len(c.Flushers) + 9
 	if c.Pokes == PokePostgres {
+		n++
+	}
+	if len(c.Crons) > 0 {
 		n++
 	}
 	return n

@@ -40,6 +40,9 @@ type Counters struct {
 	// SweepErrors are failed statements of reaper, gc and node.
 	SweepErrors atomic.Int64
 
+	// CronInserted are instances that were inserted for an occurrence of a periodic insertion.
+	CronInserted atomic.Int64
+
 	// Collected are terminal rows deleted after their retention, CollectedSide rows of our side tables.
 	Collected, CollectedSide atomic.Int64
 	// Vacuums are runs of VACUUM that the gc made.

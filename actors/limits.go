@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gendurable/gendurable/limiter"
+	"github.com/gendurable/gendurable/pg"
 )
 
 // NameLimiter is the name of the limiter actor below the root.
@@ -36,6 +37,26 @@ type CreditSlots struct {
 	Released []limiter.Release
 	// Lost are slots of rows that others have taken: they are no longer renewed, and whoever took the row gives them back.
 	Lost []limiter.Slot
+}
+
+// GivenUp lists the slots that outcomes have given up: committed ones freed them, and those of stale ones are lost, because
+// whoever took the row gives its slot back. A continuation that keeps its key keeps its slot.
+func GivenUp(outcomes []pg.Outcome, verdicts []pg.Verdict) (c CreditSlots) {
+	for i := range outcomes {
+		o := &outcomes[i]
+		if o.SlotKey == "" {
+			continue
+		}
+		slot := limiter.Slot{ID: o.ID, Claim: o.Claim, Key: o.SlotKey, Shard: o.SlotShard}
+		switch v := &verdicts[i]; {
+		case v.Fate == pg.Stale:
+			c.Lost = append(c.Lost, slot)
+		case v.Status == pg.Executing && o.Key == pg.KeepKey:
+		default:
+			c.Released = append(c.Released, limiter.Release{Slot: slot, Mark: v.Mark})
+		}
+	}
+	return c
 }
 
 // LimitCounters are what the limiter actor counts since the engine started. Every field may be read at any time from any

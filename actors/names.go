@@ -14,6 +14,7 @@ const (
 	NameReaper    = "reaper"
 	NameGC        = "gc"
 	NameNode      = "node"
+	NameCron      = "cron"
 	NameScheduler = "scheduler"
 	NameSteps     = "steps"
 )

@@ -2,8 +2,11 @@ package docs_test
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/gendurable/gendurable"
+	"github.com/gendurable/gendurable/fsm"
 )
 
 // cancel-and-retry.md
@@ -34,4 +37,30 @@ func pauseAll(ctx context.Context, engine *gendurable.Engine) error {
 	return err
 }
 
-var _ = []any{operate, pauseAll}
+var _ = []any{operate, pauseAll, crons, look}
+
+// operations.md
+
+func look(ctx context.Context, engine *gendurable.Engine) error {
+	states, err := engine.Counts(ctx)
+	for _, q := range states {
+		fmt.Println(q.Queue, q.Ready, q.Executing, q.Failed, q.OldestReady)
+	}
+	return err
+}
+
+// cron.md
+
+type ReportArgs struct {
+	Day string `json:"day"`
+}
+
+var Report = fsm.NewJob("report", func(ctx context.Context, j *fsm.JobCall[ReportArgs]) (string, error) { return j.Args.Day, nil })
+
+func crons(cfg gendurable.Config) gendurable.Config {
+	cfg.Crons = []gendurable.Cron{{
+		Name: "daily report", Schedule: "30 6 * * MON-FRI", TimeZone: "Europe/Berlin",
+		New: func(at time.Time) fsm.Instance { return Report.New(ReportArgs{Day: at.Format(time.DateOnly)}) },
+	}}
+	return cfg
+}

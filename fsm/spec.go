@@ -223,6 +223,10 @@ type Encoded struct {
 	Key       KeyChange
 	NewKey    string // with SetKey
 	Children  []Insertion
+	// Work is what is to be committed together with the outcome, see Together; nil = nothing. WorkTimeout bounds it,
+	// 0 = the engine's default. Invariant: never with Inline.
+	Work        any
+	WorkTimeout time.Duration
 	// Handed are the ids of the awaited signals that this run was handed (or read in pages): deleted by
 	// KindNext and KindChildren, ignored by the recheck of KindAwait.
 	Handed []int64

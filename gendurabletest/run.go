@@ -181,9 +181,8 @@ func (r *Runner) carryOut(worker string, row *pg.Claimed, s *Step) {
 		res = fsm.Result{Ending: fsm.Vanished}
 	}
 	err := r.conclude(worker, row, res, s)
-	if pg.Classify(err) == pg.Data && r.survives() {
-		err = fmt.Errorf("gendurable: the database refused the outcome: %w", err)
-		err = r.conclude(worker, row, fsm.RunError(ctx, spec, in, err), s)
+	if blame := r.blame(err); blame != nil {
+		err = r.conclude(worker, row, fsm.RunError(ctx, spec, in, blame), s)
 	}
 	r.must(err)
 }
@@ -231,7 +230,12 @@ var outcomes = map[fsm.Kind]Outcome{
 
 // commit makes an outcome durable.
 func (r *Runner) commit(worker string, row *pg.Claimed, e *fsm.Encoded, s *Step) error {
-	flushed, err := r.committer.Flush(r.t.Context(), []pg.Outcome{stepping.Outcome(worker, row, e)})
+	o := stepping.Outcome(worker, row, e)
+	commit := func() (pg.Flushed, error) { return r.committer.Flush(r.t.Context(), []pg.Outcome{o}) }
+	if e.Work != nil {
+		commit = func() (pg.Flushed, error) { return r.commitTogether(o, e) }
+	}
+	flushed, err := commit()
 	if err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ type Runner struct {
 	store     *pg.Store
 	rehearsal pg.Rehearsal
 	committer *pg.Committer
+	db        gendurable.DB
 	specs     map[machine]*fsm.Spec
 	limits    fsm.Limits
 	token     string
@@ -87,7 +88,7 @@ func New(t testing.TB, db gendurable.DB, cfg Config) *Runner {
 	if cfg.StepGrace <= 0 {
 		cfg.StepGrace = time.Second
 	}
-	r := &Runner{t: t, cfg: cfg, specs: make(map[machine]*fsm.Spec), token: token(t)}
+	r := &Runner{t: t, cfg: cfg, db: db, specs: make(map[machine]*fsm.Spec), token: token(t)}
 	var err error
 	r.store, err = pg.OpenOn(t.Context(), db, pg.Options{Schema: cfg.Schema, Interoperable: cfg.Interoperable})
 	if err != nil {

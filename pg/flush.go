@@ -55,27 +55,21 @@ func (f *flush) send(ctx context.Context, conn DB, name string, seq, next int64)
 	var b pgx.Batch
 	f.store.queueSettings(&b)
 	b.Queue(f.store.sql("flush_fence"), name, seq, next)
-	f.queueLock(&b)
-	f.queueNext(&b)
-	f.queueRetry(&b)
-	f.queueAwait(&b)
-	f.queueChildren(&b)
-	f.queueContinue(&b)
-	f.queueEnd(&b)
-	f.queueTraces(&b)
-	f.queueHistory(&b)
-	f.queueConsume(&b)
-	f.queueEndRiders(&b)
-	f.queueMark(&b)
+	f.queueOutcomes(&b)
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
+	f.marked()
+	return nil
+}
+
+// marked puts the transaction's id to the outcomes that have given up a slot.
+func (f *flush) marked() {
 	for _, e := range f.entries {
 		if e.committed && e.SlotKey != "" {
 			e.verdict.Mark = uint64(f.mark)
 		}
 	}
-	return nil
 }
 
 // queueMark asks for the transaction's id, if a slot is given up: by it the limiter tells whether a count of the slots that
@@ -87,6 +81,22 @@ func (f *flush) queueMark(b *pgx.Batch) {
 			return
 		}
 	}
+}
+
+// queueOutcomes adds everything that the outcomes write.
+func (f *flush) queueOutcomes(b *pgx.Batch) {
+	f.queueLock(b)
+	f.queueNext(b)
+	f.queueRetry(b)
+	f.queueAwait(b)
+	f.queueChildren(b)
+	f.queueContinue(b)
+	f.queueEnd(b)
+	f.queueTraces(b)
+	f.queueHistory(b)
+	f.queueConsume(b)
+	f.queueEndRiders(b)
+	f.queueMark(b)
 }
 
 // queueSettings makes the settings that sessions do not have.

@@ -112,6 +112,16 @@ func TestPlansOfHostAndSweeps(t *testing.T) {
 		"history":          {history},
 		"collect_requests": {"gen_durable_requests_age", "gen_durable_requests_pkey"},
 		"queue_pause":      nil,
+		"offspring":        {parent, pkey},
+		"cron_enter":       {"gen_durable_cron_pkey", "Seq Scan gen_durable_cron"}, // a row a name
+		"cron_fire":        {"gen_durable_cron_pkey", "Seq Scan gen_durable_cron"},
+		"cron_pass":        {"gen_durable_cron_pkey", "Seq Scan gen_durable_cron"},
+		"joint_guard":      {pkey},
+		"joint_fate":       nil,
+		"retry_lock":       {pkey},
+		"retry_parent":     {pkey},
+		"retry":            {pkey},
+		"occupant":         {pkey, guard},
 		"queue_resume":     {"gen_durable_queues_pkey", "Seq Scan gen_durable_queues"}, // a row a paused queue
 		"queue_paused":     {"gen_durable_queues_pkey", "Seq Scan gen_durable_queues"},
 		"reclaim":          {lease, pkey, guard},

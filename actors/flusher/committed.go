@@ -2,7 +2,6 @@ package flusher
 
 import (
 	"github.com/gendurable/gendurable/actors"
-	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -44,7 +43,7 @@ func (w *writer) committed(outcomes []pg.Outcome, waiters []waiter, flushed pg.F
 		w.next.add(next)
 	}
 	if w.Limiter != nil {
-		if credit := slots(outcomes, flushed.Verdicts); len(credit.Released)+len(credit.Lost) > 0 {
+		if credit := actors.GivenUp(outcomes, flushed.Verdicts); len(credit.Released)+len(credit.Lost) > 0 {
 			w.root.Send(w.Limiter, credit)
 		}
 	}
@@ -74,24 +73,4 @@ func settled(outcomes []pg.Outcome, verdicts []pg.Verdict) []pg.Settled {
 		}
 	}
 	return list
-}
-
-// slots lists those that the outcomes have given up: committed ones freed them, and those of stale ones are lost, because
-// whoever took the row gives its slot back. A continuation that keeps its key keeps its slot.
-func slots(outcomes []pg.Outcome, verdicts []pg.Verdict) (c actors.CreditSlots) {
-	for i := range outcomes {
-		o := &outcomes[i]
-		if o.SlotKey == "" {
-			continue
-		}
-		slot := limiter.Slot{ID: o.ID, Claim: o.Claim, Key: o.SlotKey, Shard: o.SlotShard}
-		switch v := &verdicts[i]; {
-		case v.Fate == pg.Stale:
-			c.Lost = append(c.Lost, slot)
-		case v.Status == pg.Executing && o.Key == pg.KeepKey:
-		default:
-			c.Released = append(c.Released, limiter.Release{Slot: slot, Mark: v.Mark})
-		}
-	}
-	return c
 }

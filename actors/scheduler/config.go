@@ -57,6 +57,12 @@ type Config struct {
 	Limiter *actor.PID
 	Gates   []string
 
+	// Together commits an outcome together with the work that it carries, in a transaction of their own, and returns when
+	// the fate of both is known or alive ends. step is the context of the step that brought the outcome: it is the work's,
+	// too. Its error is *pg.WorkError when the work is to blame, and *actors.RefusedError when the content of the outcome is:
+	// the step's error handler gets that; pg.ErrCancelRequested when the row is to be ended instead. nil = no such outcome is accepted.
+	Together func(alive, step context.Context, o pg.Outcome, work any, timeout time.Duration) (pg.Verdict, error)
+
 	// Concurrency is how many steps run at once, those that wait for their commit included; default 10.
 	Concurrency int
 	// Lease and Heartbeat: 60 s and 20 s.
@@ -124,7 +130,7 @@ func (c *Config) core() core.Config {
 }
 
 // Props makes the supervisor of a queue, for one spawn. It takes actors.Poke, actors.CancelRequested,
-// actors.LimitsInForce, actors.SlotsFreed and actors.Drain. A drained queue goes on answering; it is stopped like any actor, and then leaves what still runs
+// actors.QueuePaused, actors.LimitsInForce, actors.SlotsFreed and actors.Drain. A drained queue goes on answering; it is stopped like any actor, and then leaves what still runs
 // to its lease.
 func Props(cfg Config) *actor.Props {
 	cfg.fill()

@@ -119,6 +119,9 @@ func (s *step) left(r *run, left <-chan struct{}) {
 
 // commit makes an outcome durable, or finds out why that cannot be. With refused nil a refusal is final.
 func (s *step) commit(r *run, refused func(error) actors.StepEnded, e *fsm.Encoded) actors.StepEnded {
+	if e.Work != nil {
+		return s.commitTogether(r, refused, e)
+	}
 	o := stepping.Outcome(s.cfg.Worker, r.at, e)
 	if s.inlines(r, e) {
 		stay(&o, r.at)
