@@ -14,16 +14,18 @@ var mayImport = map[string][]string{
 	"limiter/limitertest": {"limiter"},
 	"pg":                  {"limiter"},
 	"messages":            {},
+	"instance":            {"fsm"},
 	"actors":              {"pg", "fsm", "limiter"},
 	"actors/scheduler":    {"actors", "pg", "fsm", "limiter", "actors/scheduler/"},
+	"actors/gateway":      {"actors", "messages"},
 	"actors/":             {"actors", "pg", "limiter"},
-	"cluster":             {"actors", "messages", "pg"},
-	"":                    {"actors", "actors/", "pg", "fsm", "limiter", "messages", "cluster"},
+	"cluster":             {"actors", "messages", "pg", "fsm", "instance"},
+	"":                    {"actors", "actors/", "pg", "fsm", "instance", "limiter", "messages", "cluster"},
 	"internal/devpg/":     {"internal/devpg"},
 	"internal/devpg":      {},
 }
 
-var publicAPI = []string{"", "fsm", "limiter", "internal/devpg"}
+var publicAPI = []string{"", "fsm", "limiter", "cluster", "messages", "internal/devpg"}
 
 // mayUseProtoactor lists the packages that know the actor library.
 var mayUseProtoactor = []string{"", "actors", "actors/", "cluster"}
