@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/pg"
 )
@@ -30,6 +31,8 @@ type Engine struct {
 	notices *pg.Notices
 	// private is the engine's own pool; the host's is Client.pool.
 	private *pgxpool.Pool
+	// remote makes the process reachable from others; nil without Config.Cluster.
+	remote *cluster.Remote
 	// tree is set before any actor exists, as actors may end the engine.
 	tree *tree
 
@@ -90,10 +93,14 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 			return nil, fmt.Errorf("gendurable: announcements: %w", err)
 		}
 	}
+	if err := e.openRemote(); err != nil {
+		return nil, err
+	}
 	// The name first: to register the node declares its predecessor dead, and that may be an engine which is alive in
 	// this very actor system.
 	e.tree = newTree(e)
 	if err := e.tree.takeName(e); err != nil {
+		e.closeRemote()
 		return nil, err
 	}
 	registered, err := store.RegisterNode(ctx, e.node, cfg.Lease, cfg.Heartbeat)
@@ -215,6 +222,7 @@ func (e *Engine) shutdown(why error) {
 		cancel()
 	}
 	e.tree.fell()
+	e.closeRemote()
 	e.hangUp()
 	if e.err == nil {
 		if err := e.leave(); err != nil {
@@ -230,6 +238,7 @@ func (e *Engine) shutdown(why error) {
 func (e *Engine) abort() {
 	e.ending.Do(func() {}) // the end of the actors is no failure of theirs
 	e.tree.fell()
+	e.closeRemote()
 	e.hangUp()
 	e.cut(nil)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/actors/await"
 	"github.com/gendurable/gendurable/actors/flusher"
+	"github.com/gendurable/gendurable/actors/gateway"
 	"github.com/gendurable/gendurable/actors/gc"
 	"github.com/gendurable/gendurable/actors/node"
 	"github.com/gendurable/gendurable/actors/poke"
@@ -147,6 +148,7 @@ func (e *Engine) children(t *tree) []child {
 		out = append(out, child{actors.NameQueue(queue), scheduler.Props(e.queueConfig(t, queue, q))})
 	}
 	return append(out,
+		child{actors.NameGateway, gateway.Props(e.gatewayConfig(t))},
 		child{actors.NameReaper, reaper.Props(reaper.Config{
 			Logger: log, Counters: t.counters, Store: store, Poke: pokePID, LeaseEvery: cfg.LeaseSweep,
 			DeadlineEvery: cfg.DeadlineSweep, Heartbeat: cfg.Heartbeat, Batch: cfg.SweepBatch,

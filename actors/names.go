@@ -14,6 +14,7 @@ const (
 	NameReaper    = "reaper"
 	NameGC        = "gc"
 	NameNode      = "node"
+	NameGateway   = "gateway"
 	NameScheduler = "scheduler"
 	NameSteps     = "steps"
 )

@@ -1,0 +1,161 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/actors/gateway"
+	"github.com/gendurable/gendurable/cluster"
+	"github.com/gendurable/gendurable/messages"
+)
+
+// patience is how long a test waits for what must happen. It says nothing about how long it should take.
+const patience = 60 * time.Second
+
+// node is the process under attack: a remote, and a gateway that counts. The tests of this binary share one, as the
+// library's Start changes a global of gRPC without a lock, which the race detector rightly minds.
+type node struct {
+	system *actor.ActorSystem
+	remote *cluster.Remote
+	// inserts are requests that got through to the gateway, by id; each answered with its number.
+	inserts sync.Map
+	n       atomic.Int64
+	pokes   atomic.Int64
+	// events are what was published on the event stream from outside.
+	events atomic.Int64
+	// stopped are system messages that ended an actor.
+	stopped atomic.Int64
+	// allowed are messages to the host's own actor.
+	allowed atomic.Int64
+}
+
+const engine = "gendurable"
+
+var theNode = sync.OnceValues(func() (*node, error) { return newNode() })
+
+func newNode() (*node, error) {
+	n := &node{system: actors.NewSystem(quiet())}
+	var err error
+	n.remote, err = cluster.OpenRemote(n.system, cluster.Config{
+		Allow: func(target, message string) bool {
+			return target == "host" && message == "gendurable.v1.Hello" || target == "panics"
+		},
+	}, quiet())
+	if err != nil {
+		return nil, err
+	}
+	n.system.EventStream.Subscribe(func(any) { n.events.Add(1) })
+	gate := gateway.Props(gateway.Config{Logger: quiet(), Answer: n.answer, Timeout: patience,
+		Poke: func([]string, time.Duration) { n.pokes.Add(1) }})
+	host := actor.PropsFromFunc(func(ctx actor.Context) {
+		switch m := ctx.Message().(type) {
+		case *messages.Hello:
+			n.allowed.Add(1)
+			ctx.Respond(&messages.NodeInfo{RequestId: m.Id})
+		case *actor.Stopped:
+			n.stopped.Add(1)
+		}
+	})
+	for name, props := range map[string]*actor.Props{actors.NameRoot(engine) + "/gateway": gate, actors.NameRoot(engine): host,
+		actors.NameRoot(engine) + "/queue/orders": host, "host": host} {
+		if _, err := n.system.Root.SpawnNamed(props, name); err != nil {
+			return nil, fmt.Errorf("spawn %s: %w", name, err)
+		}
+	}
+	return n, nil
+}
+
+// answer inserts each id once, as an engine does.
+func (n *node) answer(ctx context.Context, request messages.Request) messages.Reply {
+	switch m := request.(type) {
+	case *messages.Insert:
+		if m.Machine == "slow" {
+			<-ctx.Done()
+		}
+		number, known := n.inserts.LoadOrStore(m.Id, n.n.Add(1))
+		return &messages.Inserted{RequestId: m.Id, Id: number.(int64), Repeated: known}
+	case *messages.Hello:
+		return &messages.NodeInfo{RequestId: m.Id, Level: messages.Level, Engine: engine}
+	}
+	return &messages.Refused{RequestId: request.GetId(), Reason: messages.Refused_UNSUPPORTED, Text: "not in this test"}
+}
+
+func sharedNode(t *testing.T) *node {
+	t.Helper()
+	n, err := theNode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// envPeer makes the test binary a peer: a process with a client of the gateway at the address, which it serves with what
+// it reads from standard input.
+const envPeer = "GENDURABLE_TEST_GATEWAY"
+
+func TestMain(m *testing.M) {
+	if at := os.Getenv(envPeer); at != "" {
+		os.Exit(runPeer(at))
+	}
+	code := m.Run()
+	if n, err := theNode(); err == nil {
+		n.remote.Close()
+	}
+	os.Exit(code)
+}
+
+// runPeer inserts one instance after the other and prints their ids, until its parent is gone or it is told to end.
+func runPeer(gateway string) int {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	client, err := cluster.NewClient(cluster.ClientConfig{Gateways: []string{gateway}, Logger: quiet(), Patience: patience})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer client.Close()
+	for ctx.Err() == nil {
+		info, err := client.Hello(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+			break
+		}
+		fmt.Println(info.Engine)
+	}
+	return 0
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	late := time.After(patience)
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for !ok() {
+		select {
+		case <-late:
+			t.Fatalf("in vain waited for: %s", what)
+		case <-look.C:
+		}
+	}
+}
