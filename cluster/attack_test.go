@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/messages"
 )
@@ -90,6 +91,7 @@ func (a *attacker) to(target string, m proto.Message) *remote.MessageBatch {
 // got waits until a good message on the same stream arrives: the stream lives, and all that was sent before was dealt with.
 func (a *attacker) got(id string) {
 	a.t.Helper()
+	id = fmt.Sprint(id, " ", attackers.Add(1)) // also new when the tests run again
 	a.send(batch(a.to(gatewayName, &messages.Insert{Id: id, Machine: "m"})))
 	eventually(a.t, "a good message after the attack arrives", func() bool {
 		_, ok := a.node.inserts.Load(id)
@@ -313,15 +315,89 @@ func TestUnaryCallsAreDenied(t *testing.T) {
 	a.got("after the calls")
 }
 
-// TestOversizedBatches: more bytes than a message may have end the stream, and nothing else.
+// TestOversizedBatches: more bytes than a message may have end the stream, and nothing else. The bound is lower here than a
+// node's, for the sake of slow machines.
 func TestOversizedBatches(t *testing.T) {
-	n := sharedNode(t)
-	before := n.remote.Firewall().Stats().Oversized
-	a := attack(t, n, nowhere())
-	b := a.to(gatewayName, &messages.Insert{Id: "huge", State: make([]byte, 65<<20)})
-	_ = a.stream.Send(batch(b)) // it may learn of its end while it sends
-	eventually(t, "the batch is counted", func() bool { return n.remote.Firewall().Stats().Oversized > before })
-	attack(t, n, nowhere()).got("after the huge one")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	firewall := cluster.NewFirewall(actors.NewSystem(quiet()), cluster.FirewallConfig{Logger: quiet()})
+	server := grpc.NewServer(append(firewall.ServerOptions(), grpc.MaxRecvMsgSize(1<<20))...)
+	remote.RegisterRemotingServer(server, eager{})
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 2 {
+		stream, err := remote.NewRemotingClient(conn).Receive(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Send(hello(nowhere()))
+		_ = stream.Send(batch(&remote.MessageBatch{Envelopes: []*remote.MessageEnvelope{{MessageData: make([]byte, 1<<20+1)}}}))
+		if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("the stream ended with %v", err)
+		}
+	}
+	if s := firewall.Stats(); s.Oversized != 2 {
+		t.Errorf("counted %+v", s)
+	}
+	eventually(t, "no peer is left", func() bool { return firewall.Stats().PeersNow == 0 })
+}
+
+// eager reads everything, as the library does.
+type eager struct {
+	remote.UnimplementedRemotingServer
+}
+
+func (eager) Receive(s remote.Remoting_ReceiveServer) error {
+	for {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+// TestPanicUnderAMessage: should the library panic after all, the stream ends and the process does not.
+func TestPanicUnderAMessage(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	firewall := cluster.NewFirewall(actors.NewSystem(quiet()), cluster.FirewallConfig{Logger: quiet()})
+	server := grpc.NewServer(firewall.ServerOptions()...)
+	remote.RegisterRemotingServer(server, fragile{})
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := remote.NewRemotingClient(conn).Receive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = stream.Send(hello(nowhere()))
+	if _, err := stream.Recv(); status.Code(err) != codes.Internal {
+		t.Errorf("the stream ended with %v", err)
+	}
+	if s := firewall.Stats(); s.Panics != 1 {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+type fragile struct {
+	remote.UnimplementedRemotingServer
+}
+
+func (fragile) Receive(s remote.Remoting_ReceiveServer) error {
+	_, _ = s.Recv()
+	panic("bug")
 }
 
 // TestGarbageOnTheSocket: bytes that are no gRPC, and gRPC frames that hold no message.

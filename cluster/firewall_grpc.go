@@ -21,8 +21,8 @@ const (
 	batchSize = 64
 	// keepaliveTime and keepaliveTimeout bound how long a peer that stands still goes unnoticed.
 	keepaliveTime, keepaliveTimeout = 10 * time.Second, 3 * time.Second
-	// connectTimeout bounds how long a peer may take to accept a connection, and again to greet.
-	connectTimeout = 5 * time.Second
+	// connectTimeout bounds how long a peer may take to accept a connection, greetTimeout until it has greeted on it.
+	connectTimeout, greetTimeout = 5 * time.Second, 10 * time.Second
 	// sendTimeout bounds how long a peer may leave a batch unread while it answers pings.
 	sendTimeout = 30 * time.Second
 )
@@ -46,7 +46,7 @@ func (f *Firewall) ServerOptions() []grpc.ServerOption {
 
 // DialOptions are the options for the connections that a host's own Remote makes (remote.WithDialOptions), together with the
 // host's credentials. Peers that stand still, or read nothing, are noticed by them and cut off.
-func (f *Firewall) DialOptions() []grpc.DialOption { return dialOptions(connectTimeout, sendTimeout) }
+func (f *Firewall) DialOptions() []grpc.DialOption { return dialOptions(greetTimeout, sendTimeout) }
 
 func dialOptions(greet, send time.Duration) []grpc.DialOption {
 	return []grpc.DialOption{

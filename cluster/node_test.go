@@ -3,13 +3,10 @@ package cluster_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,16 +40,15 @@ type node struct {
 
 const engine = "gendurable"
 
-var theNode = sync.OnceValues(func() (*node, error) { return newNode() })
+var theNode = sync.OnceValues(func() (*node, error) { return newNode(cluster.Config{}) })
 
-func newNode() (*node, error) {
+func newNode(cfg cluster.Config) (*node, error) {
 	n := &node{system: actors.NewSystem(quiet())}
 	var err error
-	n.remote, err = cluster.OpenRemote(n.system, cluster.Config{
-		Allow: func(target, message string) bool {
-			return target == "host" && message == "gendurable.v1.Hello" || target == "panics"
-		},
-	}, quiet())
+	cfg.Allow = func(target, message string) bool {
+		return target == "host" && message == "gendurable.v1.Hello" || target == "panics"
+	}
+	n.remote, err = cluster.OpenRemote(n.system, cfg, quiet())
 	if err != nil {
 		return nil, err
 	}
@@ -103,47 +99,19 @@ func sharedNode(t *testing.T) *node {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// envPeer makes the test binary a peer: a process with a client of the gateway at the address, which it serves with what
-// it reads from standard input.
-const envPeer = "GENDURABLE_TEST_GATEWAY"
-
+// TestMain lets the test binary be another process, see process_test.go.
 func TestMain(m *testing.M) {
-	if at := os.Getenv(envPeer); at != "" {
-		os.Exit(runPeer(at))
+	if role := os.Getenv(envRole); role != "" {
+		os.Exit(play(role))
 	}
-	code := m.Run()
-	if n, err := theNode(); err == nil {
-		n.remote.Close()
-	}
-	os.Exit(code)
-}
-
-// runPeer inserts one instance after the other and prints their ids, until its parent is gone or it is told to end.
-func runPeer(gateway string) int {
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer cancel()
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
-	client, err := cluster.NewClient(cluster.ClientConfig{Gateways: []string{gateway}, Logger: quiet(), Patience: patience})
+	n, err := theNode() // before anything else of gRPC
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	defer client.Close()
-	for ctx.Err() == nil {
-		info, err := client.Hello(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				fmt.Fprintln(os.Stderr, err)
-				return 1
-			}
-			break
-		}
-		fmt.Println(info.Engine)
-	}
-	return 0
+	code := m.Run()
+	n.remote.Close()
+	os.Exit(code)
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {
