@@ -34,6 +34,8 @@ type Firewall struct {
 	log    *slog.Logger
 	counts firewallCounts
 	peers  atomic.Int64
+	// closed: the Remote behind it was ours, and is no more.
+	closed atomic.Bool
 }
 
 // FirewallStats are what a firewall has counted. PeersNow is a gauge.

@@ -70,6 +70,9 @@ func playNode(ctx context.Context) error {
 	fmt.Println(n.remote.Address())
 	<-ctx.Done()
 	n.remote.Close()
+	if _, err := cluster.OpenRemote(n.system, cluster.Config{}, quiet()); !errors.Is(err, instance.ErrInvalid) {
+		return fmt.Errorf("a Remote was opened after the first one was closed: %v", err)
+	}
 	return nil
 }
 
