@@ -13,7 +13,7 @@ NO_PROXY := PostgresRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|Ba
 SUITES   := . ./pg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint proto race newer pgbouncer bench bench-smoke bench-test
+.PHONY: help demo test lint proto race newer pgbouncer redis bench bench-smoke bench-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ help: ## list the targets
 demo: ## watch an order pipeline survive two kill -9, and check its ledger
 	@go run ./examples/demo
 
-test: lint race newer pgbouncer ## everything that makes a checkout trustworthy
+test: lint race newer pgbouncer redis ## everything that makes a checkout trustworthy
 
 # WORKLOAD, PEERS: names by comma; empty = all. ROUNDS, OUT, and further flags in BENCH, such as BENCH=-list.
 BENCH_ARGS = $(if $(WORKLOAD),-workload $(WORKLOAD)) $(if $(PEERS),-peers $(PEERS)) $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(OUT),-out $(abspath $(OUT))) $(BENCH)
@@ -68,4 +68,18 @@ pgbouncer: ## the engine suite behind a real PgBouncer in transaction mode (CI i
 		echo "make pgbouncer: there is no pgbouncer, and CI must not go without" >&2; exit 1; \
 	else \
 		echo "make pgbouncer: pgbouncer is not installed (Debian: apt-get install pgbouncer), so it was NOT tested; everything else was"; \
+	fi
+
+redis: ## the Redis limiter's own module: tidy, vet, staticcheck, tests on a private Redis (CI installs it from Debian's packages)
+	cd limiter/redis && go mod tidy -diff && go vet ./... && go tool -modfile=../../tools/go.mod staticcheck ./...
+	@if ! command -v redis-server >/dev/null && [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server >/dev/null || exit 1; \
+	fi; \
+	if bin=$$(command -v redis-server); then \
+		echo "make redis: testing with $$($$bin --version)" && \
+		cd limiter/redis && GENDURABLE_TEST_REDIS="$$bin" go test -race -count=1 -timeout 5m ./...; \
+	elif [ -n "$$CI" ]; then \
+		echo "make redis: there is no redis-server, and CI must not go without" >&2; exit 1; \
+	else \
+		echo "make redis: redis-server is not installed (Debian: apt-get install redis-server), so the Redis limiter was NOT tested; everything else was"; \
 	fi

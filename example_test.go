@@ -170,6 +170,17 @@ func ExampleClient_Signal() {
 	}
 }
 
+// InsertBulk loads what needs no answer.
+func ExampleClient_InsertBulk() {
+	var greetings []fsm.Instance
+	for _, name := range []string{"Ada", "Grace", "Edsger"} {
+		greetings = append(greetings, Greet.New(Greeting{Name: name}))
+	}
+	if err := engine.InsertBulk(ctx, greetings); err != nil {
+		log.Fatal(err)
+	}
+}
+
 // Await answers when the instance is done or failed, or parks for a signal (but see UntilTerminal).
 func ExampleClient_Await() {
 	id, err := engine.Insert(ctx, Greet.New(Greeting{Name: "world"}))

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what must happen. It says nothing about how long it should take.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // eventually polls until ok, and fails the test when that takes longer than patience.
 func eventually(t testing.TB, what string, ok func() bool) {

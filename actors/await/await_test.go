@@ -114,7 +114,7 @@ func wait1[T any](t *testing.T, ch <-chan T) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("timed out")
 		panic("unreachable")
 	}
@@ -129,7 +129,7 @@ func (b *bench) want(ch <-chan actors.AwaitReply, s pg.Status) {
 
 func (b *bench) eventually(what string, ok func() bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("timed out waiting for %s", what)
 		}

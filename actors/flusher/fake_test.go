@@ -229,7 +229,7 @@ func wait1[T any](t *testing.T, ch <-chan T) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("timed out")
 		panic("unreachable")
 	}

@@ -167,7 +167,7 @@ func (s *stage) admit(worker string, requests ...limiter.Request) actors.Admitte
 	select {
 	case a := <-reply:
 		return a
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		s.t.Fatal("no answer")
 		return actors.Admitted{}
 	}
@@ -175,7 +175,7 @@ func (s *stage) admit(worker string, requests ...limiter.Request) actors.Admitte
 
 func (s *stage) eventually(what string, ok func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("timed out waiting for %s", what)
 		}

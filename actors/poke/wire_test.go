@@ -132,7 +132,7 @@ func (r *rig) wantPokes(t *testing.T, want ...string) {
 		select {
 		case p := <-r.pokes:
 			got = append(got, fmt.Sprint(p.Queue, p.In))
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("got %q, want %q", got, want)
 		}
 	}

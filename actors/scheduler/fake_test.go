@@ -322,7 +322,7 @@ func (h *house) stop(pid *actor.PID) {
 	}))
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		h.t.Errorf("%s does not end", pid.GetId())
 	}
 	_ = h.system.Root.StopFuture(watcher).Wait()
@@ -351,12 +351,12 @@ func (h *house) until(what string, cond func() bool) {
 
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !cond() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -365,7 +365,7 @@ func receive[T any](t *testing.T, what string, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("waited in vain: %s", what)
 		panic("unreachable")
 	}

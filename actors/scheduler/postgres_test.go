@@ -125,7 +125,7 @@ func (e *engine) drain(timeout time.Duration) {
 	e.system.Root.Send(e.queue, actors.Drain{Timeout: timeout, Done: done})
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		e.t.Error("the drain does not end")
 	}
 }
@@ -170,7 +170,7 @@ func (e *engine) count(status pg.Status) (n int) {
 
 func (e *engine) until(what string, cond func() bool) {
 	e.t.Helper()
-	for deadline := time.Now().Add(40 * time.Second); !cond(); {
+	for deadline := time.Now().Add(time.Minute); !cond(); {
 		if time.Now().After(deadline) {
 			e.t.Fatalf("waited in vain: %s", what)
 		}

@@ -3,11 +3,14 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
@@ -140,6 +143,45 @@ func TestEveryActorMayFail(t *testing.T) {
 			t.Fatalf("job %d was committed %d times", id, e.commits)
 		}
 	}
+}
+
+// TestStepsThatStopStartNothing: a row to run comes while the steps actor waits for the end of what runs.
+func TestStepsThatStopStartNothing(t *testing.T) {
+	t.Parallel()
+	long := newBlocking("long")
+	h := open(t, nil, long)
+	life := newLife()
+	defer life.end()
+	cfg := &Config{Worker: "e:q@n-00000000000000ff", Store: h.table, Logger: slog.New(slog.DiscardHandler), QueueCounters: h.counts}
+	cfg.fill()
+	s := newSteps(cfg, life, h.flusher)
+	stopping, handled, ends := make(chan struct{}), make(chan int, 1), make(chan struct{})
+	pid := h.system.Root.Spawn(actors.NewProps(cfg.Logger, nil, func() actor.Actor {
+		return actor.ReceiveFunc(func(ctx actor.Context) {
+			s.Receive(ctx)
+			switch ctx.Message().(type) {
+			case *actor.Started:
+				ctx.Spawn(actor.PropsFromFunc(func(child actor.Context) { // like a step that takes its time to return
+					if _, ok := child.Message().(*actor.Stopping); ok {
+						<-ends
+					}
+				}))
+			case *actor.Stopping:
+				close(stopping)
+			case actors.RunStep:
+				handled <- len(ctx.Children())
+			}
+		})
+	}))
+	h.system.Root.Stop(pid)
+	receive(t, "it stops", stopping)
+	row := &pg.Claimed{ID: 99, Queue: "q", Machine: "long", Version: 1, Step: fsm.JobStep}
+	h.system.Root.Send(pid, actors.RunStep{Claimed: row, Spec: long.Spec()})
+	if n := receive(t, "the message is handled", handled); n != 1 {
+		t.Errorf("it has %d children", n)
+	}
+	close(ends)
+	h.stop(pid)
 }
 
 func TestAStepActorsCrashCostsOneRun(t *testing.T) {

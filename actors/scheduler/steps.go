@@ -69,6 +69,10 @@ type steps struct {
 	workers map[string]*worker // by the id of the step actor
 	idle    []*worker          // the one that ended last is at the end
 	timer   *time.Timer
+	// closing is set once this life ends. Invariant: nothing is spawned from then on. The library goes on handing an
+	// actor its messages while it waits for its children, but told only those to stop that it had at the beginning: it
+	// would wait for a later one for ever, and so would whoever waits for it.
+	closing bool
 }
 
 // worker is a step actor as its parent sees it.
@@ -135,9 +139,9 @@ func (s *steps) Receive(ctx actor.Context) {
 			ctx.Send(s.scheduler, stepsRestarted{})
 		}
 	case *actor.Stopping:
-		s.abandonAll(fsm.ErrDraining)
+		s.close(fsm.ErrDraining)
 	case *actor.Restarting:
-		s.abandonAll(fsm.ErrLeaseLost)
+		s.close(fsm.ErrLeaseLost)
 	case actors.Crash:
 		panic("told to crash")
 	}
@@ -151,8 +155,9 @@ func (s *steps) running() []int64 {
 	return ids
 }
 
-// abandonAll lets every step actor return: they are about to be stopped, and the library waits for them.
-func (s *steps) abandonAll(cause error) {
+// close lets every step actor return: they are about to be stopped, and the library waits for them.
+func (s *steps) close(cause error) {
+	s.closing = true
 	for _, r := range s.runs {
 		r.abandon(cause)
 	}
@@ -162,6 +167,9 @@ func (s *steps) abandonAll(cause error) {
 }
 
 func (s *steps) start(ctx actor.Context, m actors.RunStep) {
+	if s.closing {
+		return // the next scheduler gives the row back, or its lease ends
+	}
 	if s.runs[m.Claimed.ID] != nil {
 		// The scheduler never asks for that; its row is left to the lease rather than run twice at once.
 		s.cfg.Logger.Error("gendurable: a row was started while it runs, the second run is left out",

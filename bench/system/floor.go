@@ -156,6 +156,7 @@ func (f *floor) insertMany(ctx context.Context, n int, step string) error {
 
 func (f *floor) LoadJobs(ctx context.Context, n int) error   { return f.load(ctx, n, "job") }
 func (f *floor) LoadChains(ctx context.Context, n int) error { return f.load(ctx, n, "c0") }
+func (f *floor) LoadInline(ctx context.Context, n int) error { return f.load(ctx, n, "k0") }
 
 func (f *floor) Once(ctx context.Context) error {
 	id, err := f.insert(ctx, "job")

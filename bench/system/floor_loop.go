@@ -36,6 +36,7 @@ type outcomes struct {
 	next      []int64
 	steps     []string
 	states    []string
+	kept      []row // as their next step finds them
 	park      []int64
 	parked    []string
 	consumed  []int64
@@ -73,11 +74,12 @@ func (w *writer) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// With a full batch there is more: claim behind the flush. A small one is answered first.
-		full := len(rows) >= floorBatch/2
+		// With a full batch there is more: claim behind the flush. A small one is answered first, and kept rows go on first.
+		full := len(rows) >= floorBatch/2 && len(out.kept) == 0
 		if rows, err = w.write(ctx, conn, out, full); err != nil {
 			return err
 		}
+		rows = append(rows, out.kept...)
 		w.f.report(out)
 	}
 	return nil
@@ -96,6 +98,12 @@ func (w *writer) decide(ctx context.Context, conn *pgxpool.Conn, rows []row) (*o
 		case r.step == "spawn":
 			out.spawn = append(out.spawn, r.id)
 			continue
+		case r.step[0] == 'k':
+			if i, _ := strconv.Atoi(r.step[1:]); i < ChainLength-1 {
+				r.step = "k" + strconv.Itoa(i+1)
+				out.kept = append(out.kept, r)
+				continue
+			}
 		case r.step[0] == 'c' && r.step[1] != 'h':
 			if i, _ := strconv.Atoi(r.step[1:]); i < ChainLength-1 {
 				out.next = append(out.next, r.id)
@@ -169,6 +177,13 @@ func (w *writer) queue(b *pgx.Batch, out *outcomes) {
 	}
 	if len(out.next) > 0 {
 		b.Queue(floorNext, out.next, out.steps, out.states, w.name)
+	}
+	if len(out.kept) > 0 {
+		ids, steps, states := make([]int64, len(out.kept)), make([]string, len(out.kept)), make([]string, len(out.kept))
+		for i, r := range out.kept {
+			ids[i], steps[i], states[i] = r.id, r.step, string(r.state)
+		}
+		b.Queue(floorContinue, ids, steps, states, w.name)
 	}
 	if len(out.park) > 0 {
 		b.Queue(floorPark, out.park, out.parked, w.name)

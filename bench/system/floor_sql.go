@@ -35,6 +35,14 @@ UPDATE gen_durable g
   FROM unnest($1::bigint[], $2::text[], $3::text[]) AS u(id, step, state)
  WHERE g.id = u.id AND g.locked_by = $4 AND coalesce(g.status, 'failed') = 'executing'`
 
+// floorContinue commits steps of rows that their worker keeps: nothing that an index holds is written. $1 ids ·
+// $2 steps · $3 states · $4 worker
+const floorContinue = `
+UPDATE gen_durable g
+   SET step = u.step, state = u.state::jsonb, attempt = 0
+  FROM unnest($1::bigint[], $2::text[], $3::text[]) AS u(id, step, state)
+ WHERE g.id = u.id AND g.locked_by = $4 AND coalesce(g.status, 'failed') = 'executing'`
+
 // floorPark parks rows for the signal "go", unless it is there already. $1 ids · $2 states · $3 worker
 const floorPark = `
 UPDATE gen_durable g

@@ -57,6 +57,7 @@ func newGendurable(c Conf, queue gendurable.Queue) *ours {
 type machines struct {
 	job      *fsm.Job[payload, payload]
 	chain    *fsm.Machine[payload]
+	inline   *fsm.Machine[payload]
 	waiter   *fsm.Machine[payload]
 	parent   *fsm.Machine[parentState]
 	occupied *fsm.Job[payload, payload]
@@ -85,16 +86,8 @@ func (m *machines) define() {
 		}
 		return j.Args, nil
 	})
-	m.chain = fsm.New[payload]("chain", fsm.Initial(chainSteps[0]))
-	for i, step := range chainSteps {
-		m.chain.Step(step, func(_ context.Context, c *fsm.Call[payload]) (fsm.Outcome, error) {
-			if i == ChainLength-1 {
-				m.ended.Add(1)
-				return fsm.Done(c.State), nil
-			}
-			return fsm.Next(chainSteps[i+1]), nil
-		})
-	}
+	m.chain = m.chainOf("chain")
+	m.inline = m.chainOf("inline", fsm.Inline())
 	m.waiter = fsm.New[payload]("waiter").
 		Step("start", func(context.Context, *fsm.Call[payload]) (fsm.Outcome, error) {
 			return fsm.Await("go").Then("woken"), nil
@@ -120,8 +113,23 @@ func (m *machines) define() {
 		})
 }
 
+// chainOf is a machine of ten steps.
+func (m *machines) chainOf(name string, opts ...fsm.Option) *fsm.Machine[payload] {
+	chain := fsm.New[payload](name, append(opts, fsm.Initial(chainSteps[0]))...)
+	for i, step := range chainSteps {
+		chain.Step(step, func(_ context.Context, c *fsm.Call[payload]) (fsm.Outcome, error) {
+			if i == ChainLength-1 {
+				m.ended.Add(1)
+				return fsm.Done(c.State), nil
+			}
+			return fsm.Next(chainSteps[i+1]), nil
+		})
+	}
+	return chain
+}
+
 func (m *machines) all() []fsm.Definition {
-	return []fsm.Definition{m.job, m.chain, m.waiter, m.parent, m.occupied}
+	return []fsm.Definition{m.job, m.chain, m.inline, m.waiter, m.parent, m.occupied}
 }
 
 var chainSteps = [ChainLength]string{"s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9"}
@@ -183,6 +191,10 @@ func (o *ours) LoadJobs(ctx context.Context, n int) error {
 
 func (o *ours) LoadChains(ctx context.Context, n int) error {
 	return o.load(ctx, n, o.machines.chain.New(thePayload))
+}
+
+func (o *ours) LoadInline(ctx context.Context, n int) error {
+	return o.load(ctx, n, o.machines.inline.New(thePayload))
 }
 
 func (o *ours) Once(ctx context.Context) error {
@@ -251,7 +263,12 @@ func (o *ours) InsertMany(ctx context.Context, n int) error {
 	return err
 }
 
-// InsertBulk is InsertMany: the engine has no faster way that gives up the ids.
-func (o *ours) InsertBulk(ctx context.Context, n int) error { return o.InsertMany(ctx, n) }
+func (o *ours) InsertBulk(ctx context.Context, n int) error {
+	batch := make([]fsm.Instance, n)
+	for i := range batch {
+		batch[i] = o.machines.job.New(thePayload)
+	}
+	return o.client.InsertBulk(ctx, batch)
+}
 
 func (o *ours) Rows() string { return "SELECT count(*) FROM gen_durable" }

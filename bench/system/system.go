@@ -42,6 +42,12 @@ type Steps interface {
 	LoadChains(ctx context.Context, n int) error
 }
 
+// Inline runs chains whose row stays with its worker between the steps, each of which is committed all the same.
+type Inline interface {
+	System
+	LoadInline(ctx context.Context, n int) error
+}
+
 // ChainLength is the number of steps of a chain.
 const ChainLength = 10
 

@@ -17,7 +17,13 @@ var backlogs = []Workload{
 	{
 		Name: "steps", Group: "steps", Title: "Chains of ten steps, each committed and claimed anew", Unit: "steps/s", Per: "step",
 		Fits: can[system.Steps],
-		Run:  runSteps,
+		Run:  runSteps(func(s system.System) loader { return s.(system.Steps).LoadChains }),
+	},
+	{
+		Name: "inline", Group: "steps", Title: "Chains of ten steps, each committed, whose row stays with its worker",
+		Unit: "steps/s", Per: "step",
+		Fits: can[system.Inline],
+		Run:  runSteps(func(s system.System) loader { return s.(system.Inline).LoadInline }),
 	},
 }
 
@@ -94,9 +100,16 @@ func (s span) rate(start, until time.Time, backlog int) float64 {
 
 // runSteps runs a number of chains to their end: as they progress side by side, they end at about the same time, and
 // the number of those that ended in a window would say little.
-func runSteps(ctx context.Context, t *Trial) (Measure, error) {
+func runSteps(load func(system.System) loader) func(context.Context, *Trial) (Measure, error) {
+	return func(ctx context.Context, t *Trial) (Measure, error) { return runChains(ctx, t, load) }
+}
+
+// loader inserts n instances.
+type loader = func(ctx context.Context, n int) error
+
+func runChains(ctx context.Context, t *Trial, load func(system.System) loader) (Measure, error) {
 	return on(ctx, t, system.Conf{}, func(p *prepared) (m Measure, err error) {
-		n, err := t.load(ctx, t.sized(t.Contender.Rates.Steps, 1.0/system.ChainLength, 50), p.system.(system.Steps).LoadChains)
+		n, err := t.load(ctx, t.sized(t.Contender.Rates.Steps, 1.0/system.ChainLength, 50), load(p.system))
 		if err != nil {
 			return m, err
 		}

@@ -24,6 +24,8 @@ type Backend struct {
 	// Truth says that the backend sees the rows themselves. Then it refuses rows that are not the worker's, and its
 	// Reconcile says exactly what it has corrected.
 	Truth bool
+	// Unsharded says that the backend does not spread a key's slots over shards: all have number 0.
+	Unsharded bool
 	// Peer opens the limiter of another process on the same counters. Nil: Limiter is used for all.
 	Peer func(t *testing.T) limiter.Limiter
 	// Claim makes a row that the worker has claimed, under the gate's key if one is given, and that has no slot yet.

@@ -149,6 +149,7 @@ func traffic(s *suite) {
 				released := s.end(slots)
 				switch rnd.IntN(4) {
 				case 0: // a crash before the credit
+					s.b.Vanish(s.T, slots)
 				case 1:
 					late = append(late, released...)
 				default:
@@ -157,6 +158,9 @@ func traffic(s *suite) {
 					}
 					late = nil
 				}
+			}
+			for _, lost := range late {
+				s.b.Vanish(s.T, []limiter.Slot{lost.Slot})
 			}
 		})
 	}

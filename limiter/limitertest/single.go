@@ -191,7 +191,11 @@ func sharesSum(s *suite) {
 				of[slot.Shard]++
 			}
 			for shard, n := range of {
-				if float64(n) != limiter.Share(float64(whole), c.shards, int(shard)) {
+				if s.b.Unsharded {
+					if shard != 0 {
+						s.Errorf("a slot is in shard %d, and there are none", shard)
+					}
+				} else if float64(n) != limiter.Share(float64(whole), c.shards, int(shard)) {
 					s.Errorf("%d of %d slots are in shard %d of %d", n, whole, shard, c.shards)
 				}
 			}
