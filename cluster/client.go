@@ -43,9 +43,9 @@ type ClientConfig struct {
 	// Gateways are addresses of nodes that run the engine, its Engine.Address. One is asked at a time; the next when
 	// it does not answer. Default: the gateway in System.
 	Gateways []string
-	// System is the host's own actor system. If gateways elsewhere are asked it has a Remote, started before its
-	// actors, and Config may set nothing but Allow's counterpart on the host's firewall; see NewFirewall. Default: a
-	// system of the client's own, which Close ends.
+	// System is the host's own actor system. If gateways elsewhere are asked it has a Remote that was started before its
+	// actors, with the options of NewFirewall, and Config says nothing of how it is reached. Default: a system of the
+	// client's own, which Close ends.
 	System *actor.ActorSystem
 	// MaxPayload is the largest encoded state or signal payload in bytes. Default 1 MiB, at most 16 MiB.
 	MaxPayload int
@@ -135,6 +135,9 @@ func (c *ClientConfig) fill() error {
 	}
 	if c.System != nil && len(c.Gateways) > 0 && c.System.Address() == "nonhost" {
 		refuse("System: has no Remote that was started, so gateways elsewhere cannot answer; see OpenRemote")
+	}
+	if c.System != nil && (c.Address != "" || c.Advertise != "" || c.TLS != nil || c.Allow != nil) {
+		refuse("System: is reached as its own Remote says; leave Address, Advertise, TLS and Allow empty")
 	}
 	if c.MaxPayload < 0 || c.MaxPayload > 16<<20 {
 		refuse("MaxPayload %d: must be between 1 byte and 16 MiB", c.MaxPayload)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/actors/gateway"
@@ -52,7 +53,12 @@ func newNode(cfg cluster.Config) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.system.EventStream.Subscribe(func(any) { n.events.Add(1) })
+	n.system.EventStream.Subscribe(func(event any) {
+		switch event.(type) { // what the attacks send; the library publishes of its own, too
+		case *messages.Insert, *remote.ConnectRequest:
+			n.events.Add(1)
+		}
+	})
 	gate := gateway.Props(gateway.Config{Logger: quiet(), Answer: n.answer, Timeout: patience,
 		Poke: func([]string, time.Duration) { n.pokes.Add(1) }})
 	host := actor.PropsFromFunc(func(ctx actor.Context) {

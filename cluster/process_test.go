@@ -110,6 +110,10 @@ func playBareHost(context.Context) error {
 	if _, err := cluster.OpenRemote(bare, cluster.Config{Address: "127.0.0.1:0"}, logger); !errors.Is(err, instance.ErrInvalid) {
 		return fmt.Errorf("an address besides the host's Remote: %v", err)
 	}
+	everything := func(string, string) bool { return true }
+	if _, err := cluster.OpenRemote(bare, cluster.Config{Allow: everything}, logger); !errors.Is(err, instance.ErrInvalid) {
+		return fmt.Errorf("an allow list besides the host's Remote: %v", err)
+	}
 	r, err := cluster.OpenRemote(bare, cluster.Config{}, logger)
 	if err != nil || r.Firewall() != nil || !strings.Contains(log.String(), "has no firewall") {
 		return fmt.Errorf("without the firewall: %v, logged %q", err, log.String())

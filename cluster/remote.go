@@ -75,6 +75,8 @@ func useHosts(system *actor.ActorSystem, cfg Config, log *slog.Logger) (*Remote,
 		return nil, fmt.Errorf("%w: Cluster: this actor system has a Remote already, which listens where and as it does; leave Address, Advertise and TLS empty, or hand in a system without one", instance.ErrInvalid)
 	case firewallOf(system) != nil && firewallOf(system).closed.Load():
 		return nil, fmt.Errorf("%w: Cluster: the Remote of this actor system was stopped with the engine that had started it, and the actor library cannot have another; hand in a new system, or start a Remote of your own that lasts", instance.ErrInvalid)
+	case cfg.Allow != nil:
+		return nil, fmt.Errorf("%w: Cluster.Allow: this actor system has a Remote already; what it lets in, its own firewall says: give Allow to NewFirewall", instance.ErrInvalid)
 	case system.Address() == "nonhost":
 		return nil, fmt.Errorf("%w: Cluster: the Remote of this actor system has not been started; start it before the engine, as actors that are older get no replies", instance.ErrInvalid)
 	}

@@ -80,6 +80,7 @@ func TestClientConfigIsValidated(t *testing.T) {
 		"needs TLS":         {Gateways: []string{"127.0.0.1:1"}, Config: cluster.Config{Address: "192.0.2.1:1"}},
 		"has no Remote":     {Gateways: []string{"127.0.0.1:1"}, System: actors.NewSystem(quiet())},
 		"MaxPayload":        {System: actors.NewSystem(quiet()), MaxPayload: 1 << 30},
+		"its own Remote":    {System: actors.NewSystem(quiet()), Config: cluster.Config{Address: "127.0.0.1:1"}},
 		"must be positive":  {System: actors.NewSystem(quiet()), Patience: -1},
 	} {
 		if _, err := cluster.NewClient(cfg); !errors.Is(err, instance.ErrInvalid) || !strings.Contains(err.Error(), text) {
