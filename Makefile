@@ -13,7 +13,7 @@ NO_PROXY := PostgresRestarts|InTxUnderCuts|InTxUnderRestarts|Crash|RootActor|Kee
 SUITES   := . ./pg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint race newer pgbouncer redis bench bench-smoke bench-test chaos
+.PHONY: help demo test lint proto race chaos newer pgbouncer redis bench bench-smoke bench-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,11 +35,15 @@ bench-smoke: ## every workload for a moment: all must complete, and none be absu
 bench-test: ## the benchmark's own module: vet, tidy, tests
 	cd bench && go mod tidy -diff && go vet ./... && go test ./...
 
-lint: ## gofmt, go vet, staticcheck, tidy modules
+proto: ## make the Go code of messages/*.proto (needs Go modules only, no protoc)
+	cd tools && go run ./proto
+
+lint: ## gofmt, go vet, staticcheck, tidy modules, generated code that is up to date
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	go mod tidy -diff
 	go vet ./...
 	$(LINT) ./...
+	cd tools && go mod tidy -diff && go vet ./... && go run ./proto -check
 
 race: ## all tests, with the race detector, on a private Postgres
 	$(DEVPG) run -- go test -race -timeout 20m ./...

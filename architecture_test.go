@@ -14,19 +14,21 @@ var mayImport = map[string][]string{
 	"limiter/limitertest": {"limiter"},
 	"pg":                  {"limiter"},
 	"messages":            {},
+	"instance":            {"fsm"},
 	"actors":              {"pg", "fsm", "limiter"},
 	"actors/scheduler":    {"actors", "pg", "fsm", "limiter", "actors/scheduler/", "internal/stepping"},
+	"actors/gateway":      {"actors", "messages"},
 	"actors/":             {"actors", "pg", "limiter"},
-	"cluster":             {"actors", "messages", "pg"},
+	"cluster":             {"actors", "messages", "pg", "fsm", "instance"},
 	"internal/telemetry":  {"actors", "pg"},
 	"internal/stepping":   {"pg", "fsm"},
 	"gendurabletest":      {"", "pg", "fsm", "limiter", "internal/stepping"},
-	"":                    {"internal/telemetry", "actors", "actors/", "pg", "fsm", "limiter", "messages", "cluster"},
+	"":                    {"internal/telemetry", "actors", "actors/", "pg", "fsm", "instance", "limiter", "messages", "cluster"},
 	"internal/devpg/":     {"internal/devpg"},
 	"internal/devpg":      {},
 }
 
-var publicAPI = []string{"", "fsm", "limiter", "gendurabletest", "internal/devpg"}
+var publicAPI = []string{"", "fsm", "limiter", "gendurabletest", "cluster", "messages", "internal/devpg"}
 
 // mayUseProtoactor lists the packages that know the actor library.
 var mayUseProtoactor = []string{"", "actors", "actors/", "cluster"}

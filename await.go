@@ -2,61 +2,23 @@ package gendurable
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/instance"
 	"github.com/gendurable/gendurable/pg"
 )
 
 // Settled is where an awaited instance came to rest.
-type Settled struct {
-	ID ID
-	// Status is fsm.StatusDone, fsm.StatusFailed, or fsm.AwaitingSignal when it parked.
-	Status fsm.Status
-	// Result is the result of a done instance.
-	Result json.RawMessage
-	// Error is the text of a failed instance.
-	Error string
-	// Awaits are the names that a parked instance waits for.
-	Awaits []string
-}
-
-// Done reports whether the instance ended well.
-func (s Settled) Done() bool { return s.Status == fsm.StatusDone }
-
-// Err returns the failure of a failed instance, nil otherwise.
-func (s Settled) Err() error {
-	if s.Status != fsm.StatusFailed {
-		return nil
-	}
-	return fmt.Errorf("gendurable: instance %d failed: %s", s.ID, s.Error)
-}
-
-// Decode decodes the result of a done instance. For a failed one it returns Err.
-func (s Settled) Decode(v any) error {
-	if err := s.Err(); err != nil {
-		return err
-	}
-	if s.Status != fsm.StatusDone {
-		return fmt.Errorf("gendurable: instance %d has no result: it is %s", s.ID, s.Status)
-	}
-	if err := json.Unmarshal(s.Result, v); err != nil {
-		return fmt.Errorf("gendurable: decode the result of instance %d: %w", s.ID, err)
-	}
-	return nil
-}
+type Settled = instance.Settled
 
 // AwaitOption is an option of Await.
-type AwaitOption func(*awaiting)
-
-// awaiting is what the options of one Await set.
-type awaiting struct{ untilTerminal bool }
+type AwaitOption = instance.AwaitOption
 
 // UntilTerminal makes Await wait on when the instance parks for a signal.
-func UntilTerminal() AwaitOption { return func(a *awaiting) { a.untilTerminal = true } }
+func UntilTerminal() AwaitOption { return instance.UntilTerminal() }
 
 // Await waits until the instance settles: it is done, failed, or parked for a signal (see UntilTerminal). A key is
 // resolved once, at the start. When ctx ends first the error is ErrStillBusy, which also matches ctx's own
@@ -69,13 +31,10 @@ func (c *Client) Await(ctx context.Context, ref Ref, opts ...AwaitOption) (Settl
 	if err != nil {
 		return Settled{}, err
 	}
-	var how awaiting
-	for _, opt := range opts {
-		opt(&how)
-	}
+	how := instance.AwaitingOf(opts)
 	for {
 		reply := make(chan actors.AwaitReply, 1)
-		c.waiter.await(actors.AwaitInstance{ID: id, UntilTerminal: how.untilTerminal, Done: ctx.Done(), Reply: reply})
+		c.waiter.await(actors.AwaitInstance{ID: id, UntilTerminal: how.UntilTerminal, Done: ctx.Done(), Reply: reply})
 		r, err := answered(ctx, c.waiter.ended(), reply)
 		switch {
 		case errors.Is(r.Err, actors.ErrRestarting):

@@ -5,32 +5,30 @@ import (
 	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/instance"
 	"github.com/gendurable/gendurable/pg"
 )
 
 // Cancellation says what a Cancel came to.
-type Cancellation string
+type Cancellation = instance.Cancellation
 
 // The results of Cancel.
 const (
 	// CancelEnded: the instance was not executing and is failed now.
-	CancelEnded Cancellation = "ended"
+	CancelEnded = instance.CancelEnded
 	// CancelRequested: it is executing. Its step's context is cancelled, and whatever the step returns, the
 	// instance ends as failed.
-	CancelRequested Cancellation = "requested"
+	CancelRequested = instance.CancelRequested
 	// CancelTooLate: it was terminal already.
-	CancelTooLate Cancellation = "already terminal"
+	CancelTooLate = instance.CancelTooLate
 )
 
 // CancelOption is an option of Cancel.
-type CancelOption func(*cancelling)
-
-// cancelling is what the options of one Cancel set.
-type cancelling struct{ cascade bool }
+type CancelOption = instance.CancelOption
 
 // Cascade makes Cancel go on to the instance's children, their children, and so on: the instance first, then each of the
 // others in a transaction of its own. It goes on below an instance that has ended already.
-func Cascade() CancelOption { return func(c *cancelling) { c.cascade = true } }
+func Cascade() CancelOption { return instance.Cascade() }
 
 // Cancel ends an instance as failed with "cancelled: " and the reason. One that is not executing ends at once. An executing
 // one keeps its key until its step returns: the context of the step is cancelled, on this node at once, on others with
@@ -45,10 +43,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, reason string, opts ...Can
 	if err != nil {
 		return "", err
 	}
-	var how cancelling
-	for _, opt := range opts {
-		opt(&how)
-	}
+	how := instance.CancellingOf(opts)
 	if reason = fsm.CleanError(reason); reason == "" {
 		reason = "no reason given"
 	}
@@ -67,7 +62,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, reason string, opts ...Can
 	default:
 		return "", fmt.Errorf("%w: %s", ErrNotFound, describe(ref))
 	}
-	if how.cascade {
+	if how.Cascade {
 		if err := c.cancelBelow(ctx, r.ID, reason); err != nil {
 			return result, fmt.Errorf("gendurable: cancel %s was %s, its descendants were cancelled only in part, repeat it: %w",
 				describe(ref), result, err)

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/limiter"
 )
@@ -124,6 +125,9 @@ type Config struct {
 	// ActorSystem is the host's own, to spawn the engine in; the engine then owns only its subtree. Default: one
 	// of its own.
 	ActorSystem *actor.ActorSystem
+	// Cluster makes this process reachable from others: actors and clients there use its Gateway. Default: none; the
+	// process is a node by itself. See docs/remote.md.
+	Cluster *cluster.Config
 }
 
 // Queue configures how this process runs one queue.

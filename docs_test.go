@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gendurable/gendurable"
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/internal/devpg"
 	"github.com/gendurable/gendurable/pg"
 )
@@ -394,13 +395,15 @@ var firstCell = regexp.MustCompile("(?m)^\\| ((?:`[A-Z]\\w+`(?:, )?)+) \\|")
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	engine, queue := reflect.TypeFor[gendurable.Stats](), reflect.TypeFor[gendurable.QueueStats]()
+	firewall := reflect.TypeFor[cluster.FirewallStats]()
 	explained := 0
 	for _, row := range firstCell.FindAllStringSubmatch(read(t, "docs/operations.md"), -1) {
 		for _, m := range codeSpan.FindAllStringSubmatch(row[1], -1) {
 			explained++
 			_, ofEngine := engine.FieldByName(m[1])
 			_, ofQueue := queue.FieldByName(m[1])
-			if !ofEngine && !ofQueue {
+			_, ofFirewall := firewall.FieldByName(m[1])
+			if !ofEngine && !ofQueue && !ofFirewall {
 				t.Errorf("docs/operations.md explains the counter %s, which Stats does not have", m[1])
 			}
 		}

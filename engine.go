@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/telemetry"
 	"github.com/gendurable/gendurable/limiter"
@@ -37,6 +38,8 @@ type Engine struct {
 	private *pgxpool.Pool
 	// telemetry is nil unless there is a provider.
 	telemetry *telemetry.Telemetry
+	// remote makes the process reachable from others; nil without Config.Cluster.
+	remote *cluster.Remote
 	// tree is set before any actor exists, as actors may end the engine.
 	tree *tree
 
@@ -102,14 +105,19 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 	if err := e.syncLimits(ctx); err != nil {
 		return nil, err
 	}
+	if err := e.openRemote(); err != nil {
+		return nil, err
+	}
 	// The name first: to register the node declares its predecessor dead, and that may be an engine which is alive in
 	// this very actor system.
 	e.tree = newTree(e)
 	if err := e.observe(); err != nil {
+		e.closeRemote()
 		return nil, err
 	}
 	if err := e.tree.takeName(e); err != nil {
 		e.unobserve()
+		e.closeRemote()
 		return nil, err
 	}
 	registered, err := store.RegisterNode(ctx, e.node, cfg.Lease, cfg.Heartbeat)
@@ -234,6 +242,7 @@ func (e *Engine) shutdown(why error) {
 		cancel()
 	}
 	e.tree.fell()
+	e.closeRemote()
 	e.hangUp()
 	if e.err == nil {
 		if err := e.leave(); err != nil {
@@ -250,6 +259,7 @@ func (e *Engine) shutdown(why error) {
 func (e *Engine) abort() {
 	e.ending.Do(func() {}) // the end of the actors is no failure of theirs
 	e.tree.fell()
+	e.closeRemote()
 	e.hangUp()
 	e.unobserve()
 	e.cut(nil)

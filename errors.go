@@ -2,9 +2,9 @@ package gendurable
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/instance"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -14,44 +14,30 @@ var (
 	// problem that Config has. The text names the field and the limit.
 	ErrInvalid = fsm.ErrInvalid
 	// ErrDuplicate: a live instance occupies the correlation key. See DuplicateError.
-	ErrDuplicate = errors.New("gendurable: the correlation key is occupied")
+	ErrDuplicate = instance.ErrDuplicate
 	// ErrNoTarget: a signal's target is unknown, terminal, or nobody occupies the key. Nothing was stored.
-	ErrNoTarget = errors.New("gendurable: no live instance to signal")
+	ErrNoTarget = instance.ErrNoTarget
 	// ErrNotFound: there is no such instance (any more).
-	ErrNotFound = errors.New("gendurable: no such instance")
+	ErrNotFound = instance.ErrNotFound
 	// ErrNotFailed: only an instance that has failed can be retried.
 	ErrNotFailed = errors.New("gendurable: the instance has not failed")
 	// ErrStillBusy: the context ended before the awaited instance settled. The instance goes on.
 	// The error also matches the context's own.
-	ErrStillBusy = errors.New("gendurable: the instance has not settled yet")
+	ErrStillBusy = instance.ErrStillBusy
 	// ErrUnknownMachine: the machine is not in Config.Machines of this engine or client.
-	ErrUnknownMachine = errors.New("gendurable: unknown machine")
+	ErrUnknownMachine = instance.ErrUnknownMachine
 	// ErrUnknownQueue: the queue is neither run by this configuration, nor the default of one of its machines,
 	// nor listed in InsertQueues.
-	ErrUnknownQueue = errors.New("gendurable: unknown queue")
+	ErrUnknownQueue = instance.ErrUnknownQueue
 	// ErrCodec: the Codec failed, or what was stored through one is read without one.
 	ErrCodec = fsm.ErrCodec
 	// ErrStopped: the engine was stopped, or gave up.
-	ErrStopped = errors.New("gendurable: the engine has stopped")
+	ErrStopped = instance.ErrStopped
 	// ErrReplaced: another process started under this engine's NodeName. Engine.Err returns it.
 	ErrReplaced = errors.New("gendurable: another process took over this node name")
 	// ErrNotMigrated: the schema lacks tables or columns that this version needs. Call Migrate.
 	ErrNotMigrated = pg.ErrNotMigrated
 )
 
-// DuplicateError is the ErrDuplicate of one insert.
-type DuplicateError struct {
-	Key string
-	// Occupant is the instance that occupies the key; 0 when it ended at that very moment.
-	Occupant ID
-}
-
-func (e *DuplicateError) Error() string {
-	if e.Occupant == 0 {
-		return fmt.Sprintf("%v: %q was held by an instance that has just ended; insert again", ErrDuplicate, e.Key)
-	}
-	return fmt.Sprintf("%v: %q is held by instance %d", ErrDuplicate, e.Key, e.Occupant)
-}
-
-// Is makes errors.Is(err, ErrDuplicate) true.
-func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
+// DuplicateError is the ErrDuplicate of one insert: it names the occupant.
+type DuplicateError = instance.DuplicateError

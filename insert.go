@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/instance"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -25,13 +26,7 @@ func (c *Client) InsertTx(ctx context.Context, tx pgx.Tx, inst fsm.Instance, opt
 }
 
 // InsertResult answers one instance of InsertMany.
-type InsertResult struct {
-	// ID is the new instance; with Duplicate the occupant of the correlation key (0 when it ended at that very
-	// moment); with Repeated the instance that the first request made.
-	ID        ID
-	Duplicate bool
-	Repeated  bool
-}
+type InsertResult = instance.InsertResult
 
 // InsertMany commits any number of instances in one statement and answers in order. An occupied correlation
 // key is an answer, not an error; an invalid instance fails the whole call before anything is sent.

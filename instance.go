@@ -2,44 +2,15 @@ package gendurable
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/instance"
 	"github.com/gendurable/gendurable/pg"
 )
 
 // Instance is everything the database says of one instance.
-type Instance struct {
-	ID              ID
-	Machine         string
-	Version         int
-	Step            string
-	Status          fsm.Status
-	State           json.RawMessage
-	Result          json.RawMessage // of a done instance
-	LastError       string          // of a failed instance, or of the last failed attempt
-	Queue           string
-	Priority        int
-	Attempt         int
-	Crashes         int // how often in a row the step took its worker down
-	Awaits          []string
-	AwaitDeadline   time.Time // zero = none
-	EligibleAt      time.Time
-	ConcurrencyKey  string
-	RateLimit       string
-	Weight          float64
-	CorrelationKey  string
-	ParentID        ID // 0 = none
-	ChildrenPending int
-	LockedBy        string    // the claim of an executing instance
-	LeaseExpiresAt  time.Time // zero = not executing
-	CancelRequested bool
-	CancelReason    string
-	InsertedAt      time.Time
-	UpdatedAt       time.Time // of a terminal instance: when it ended
-}
+type Instance = instance.Instance
 
 // Get reads one instance. It fails with ErrNotFound when there is none (any more). When the Codec cannot read its state or
 // result, these are nil, the error is ErrCodec, and the rest is there.

@@ -17,7 +17,7 @@ import (
 // Retry fails with ErrNotFound when there is no such instance (any more), with ErrNotFailed when it has not failed, and with
 // a DuplicateError when somebody occupies its correlation key meanwhile.
 func (c *Client) Retry(ctx context.Context, id ID) error {
-	n, _, err := id.ref()
+	n, _, err := address(id)
 	if err != nil {
 		return err
 	}

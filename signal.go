@@ -8,34 +8,22 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/instance"
 	"github.com/gendurable/gendurable/pg"
 )
 
 // SignalOption is an option of Signal.
-type SignalOption func(*Delivery)
+type SignalOption = instance.SignalOption
 
 // DedupKey makes a repeated delivery a no-op: a key is accepted once for a target as long as the target exists,
 // also after the first signal was consumed.
-func DedupKey(key string) SignalOption { return func(d *Delivery) { d.DedupKey = key } }
+func DedupKey(key string) SignalOption { return instance.DedupKey(key) }
 
 // Delivery is one signal of SignalMany.
-type Delivery struct {
-	To   Ref
-	Name string
-	// Payload is encoded as JSON; nil is an empty object.
-	Payload any
-	// DedupKey, if not empty, makes a repeated delivery a no-op.
-	DedupKey string
-}
+type Delivery = instance.Delivery
 
 // SignalResult answers one Delivery.
-type SignalResult struct {
-	Target ID
-	// Duplicate: the dedup key was accepted before; nothing was stored.
-	Duplicate bool
-	// Err is ErrNoTarget when the target is unknown, terminal or nobody occupies the key.
-	Err error
-}
+type SignalResult = instance.SignalResult
 
 // Signal puts a signal into the inbox of a live instance and wakes it if it awaits that name. It fails with
 // ErrNoTarget, and stores nothing, when the target is unknown or terminal. A signal that arrives before the
@@ -124,12 +112,7 @@ func (c *Client) signalOne(ctx context.Context, db pg.DB, to Ref, name string, p
 
 func noTarget(to Ref) error { return fmt.Errorf("%w: %v", ErrNoTarget, describe(to)) }
 
-func describe(ref Ref) string {
-	if k, ok := ref.(Key); ok {
-		return fmt.Sprintf("key %q", string(k))
-	}
-	return fmt.Sprintf("instance %v", ref)
-}
+func describe(ref Ref) string { return instance.Describe(ref) }
 
 // delivery validates and encodes one signal.
 func (c *Client) delivery(d Delivery) (pg.Delivery, error) {

@@ -3,6 +3,8 @@ package gendurable
 import (
 	"reflect"
 	"sync/atomic"
+
+	"github.com/gendurable/gendurable/cluster"
 )
 
 // Stats are what an engine has counted since its start. Those ending in Now are gauges. See docs/operations.md for
@@ -37,6 +39,10 @@ type Stats struct {
 	// AwaitPushed are waiters answered by a local commit, AwaitProbes the queries made for the others.
 	AwaitPushed, AwaitProbes int64
 
+	// GatewayRequests are requests that the gateway got, GatewayRefused those that it refused, for whatever reason,
+	// GatewayBusy those among them that it had no hands for. GatewayInHandNow are those it is at work on.
+	GatewayRequests, GatewayRefused, GatewayBusy, GatewayInHandNow int64
+
 	// Reaped are rows whose lease had expired, DeadlinesWoken awaits that timed out, Reclaimed rows given
 	// back because their node was found dead.
 	Reaped, DeadlinesWoken, Reclaimed int64
@@ -53,6 +59,10 @@ type Stats struct {
 
 	// Limits are the counters of rate limits and gates.
 	Limits LimitStats
+	// Firewall is what the firewall of the actor system has counted, which may be that of other engines, too. Zero without
+	// Config.Cluster.
+	Firewall cluster.FirewallStats
+
 	// Queues are the counters of each queue that this process runs.
 	Queues map[string]QueueStats
 }
@@ -107,6 +117,9 @@ func (e *Engine) Stats() Stats {
 	s := Stats{Queues: make(map[string]QueueStats, len(e.tree.queueCounters))}
 	snapshot(&s, e.tree.counters)
 	snapshot(&s.Limits, e.tree.limitCounters)
+	if f := e.firewall(); f != nil {
+		s.Firewall = f.Stats()
+	}
 	for name, counters := range e.tree.queueCounters {
 		var q QueueStats
 		snapshot(&q, counters)

@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/actors/await"
 	"github.com/gendurable/gendurable/actors/cron"
 	"github.com/gendurable/gendurable/actors/flusher"
+	"github.com/gendurable/gendurable/actors/gateway"
 	"github.com/gendurable/gendurable/actors/gc"
 	limits "github.com/gendurable/gendurable/actors/limiter"
 	"github.com/gendurable/gendurable/actors/node"
@@ -160,6 +161,7 @@ func (e *Engine) children(t *tree) []child {
 		out = append(out, child{actors.NameCron, cron.Props(e.cronConfig(t))})
 	}
 	return append(out,
+		child{actors.NameGateway, gateway.Props(e.gatewayConfig(t))},
 		child{actors.NameReaper, reaper.Props(reaper.Config{
 			Logger: log, Counters: t.counters, Store: store, Poke: pokePID, LeaseEvery: cfg.LeaseSweep,
 			DeadlineEvery: cfg.DeadlineSweep, Heartbeat: cfg.Heartbeat, Batch: cfg.SweepBatch,

@@ -89,6 +89,11 @@ func (c Config) validate(pool *pgxpool.Pool) error {
 	if c.Connections > maxConnections {
 		p.addf("Connections %d: Postgres takes no more than %d", c.Connections, maxConnections)
 	}
+	if c.Cluster != nil {
+		if err := c.Cluster.Validate(); err != nil {
+			p.errs = append(p.errs, err)
+		}
+	}
 	return p.err()
 }
 

@@ -34,6 +34,10 @@ type Counters struct {
 	// AwaitPushed are waiters answered by a local commit, AwaitProbes the queries made for the others.
 	AwaitPushed, AwaitProbes atomic.Int64
 
+	// GatewayRequests are requests that the gateway got, GatewayRefused those that it refused, for whatever reason,
+	// GatewayBusy those among them that it had no hands for. GatewayInHandNow are those it is at work on.
+	GatewayRequests, GatewayRefused, GatewayBusy, GatewayInHandNow atomic.Int64
+
 	// Reaped are rows whose lease had expired, DeadlinesWoken awaits that timed out, Reclaimed rows given
 	// back because their node was found dead.
 	Reaped, DeadlinesWoken, Reclaimed atomic.Int64

@@ -15,6 +15,7 @@ const (
 	NameGC        = "gc"
 	NameNode      = "node"
 	NameCron      = "cron"
+	NameGateway   = "gateway"
 	NameScheduler = "scheduler"
 	NameSteps     = "steps"
 )

@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/messages"
+)
+
+const patience = 60 * time.Second
+
+// spawn starts a gateway and returns how to ask it.
+func spawn(t *testing.T, c Config) func(m messages.Request) messages.Reply {
+	t.Helper()
+	c.Logger = slog.New(slog.DiscardHandler)
+	system := actors.NewSystem(c.Logger)
+	pid := system.Root.Spawn(Props(c))
+	t.Cleanup(func() { _ = system.Root.StopFuture(pid).Wait() })
+	return func(m messages.Request) messages.Reply {
+		reply, err := system.Root.RequestFuture(pid, m, patience).Result()
+		if err != nil {
+			t.Errorf("%T: %v", m, err)
+			return nil
+		}
+		return reply.(messages.Reply)
+	}
+}
+
+func reason(r messages.Reply) messages.Refused_Reason {
+	refused, _ := r.(*messages.Refused)
+	return refused.GetReason()
+}
+
+// TestBoundedHands: beyond its bounds the gateway refuses at once, work and waits apart from each other.
+func TestBoundedHands(t *testing.T) {
+	t.Parallel()
+	begun, goOn := make(chan struct{}, 10), make(chan struct{})
+	counters := new(actors.Counters)
+	ask := spawn(t, Config{Counters: counters, InFlight: 2, Awaiting: 1, Answer: func(_ context.Context, m messages.Request) messages.Reply {
+		begun <- struct{}{}
+		<-goOn
+		return &messages.Inserted{RequestId: m.GetId(), Id: 1}
+	}})
+	replies := make(chan messages.Reply, 3)
+	for _, m := range []messages.Request{&messages.Insert{Id: "1"}, &messages.Insert{Id: "2"}, &messages.Await{Id: "3"}} {
+		go func() { replies <- ask(m) }()
+		<-begun
+	}
+	for _, m := range []messages.Request{&messages.Get{Id: "4"}, &messages.Await{Id: "5"}} {
+		if r := ask(m); reason(r) != messages.Refused_BUSY || r.GetRequestId() != m.GetId() {
+			t.Errorf("%T: %v", m, r)
+		}
+	}
+	if n := counters.GatewayInHandNow.Load(); n != 3 {
+		t.Errorf("%d in hand", n)
+	}
+	close(goOn)
+	for range 3 {
+		if r, ok := (<-replies).(*messages.Inserted); !ok {
+			t.Errorf("answered with %v", r)
+		}
+	}
+	if counters.GatewayBusy.Load() != 2 || counters.GatewayRefused.Load() != 2 || counters.GatewayRequests.Load() != 5 {
+		t.Errorf("counted %d busy, %d refused, %d requests",
+			counters.GatewayBusy.Load(), counters.GatewayRefused.Load(), counters.GatewayRequests.Load())
+	}
+}
+
+// TestPanicIsAnAnswer: a request under which the engine's code panics is refused, and its slot is free again.
+func TestPanicIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	ask := spawn(t, Config{InFlight: 1, Answer: func(_ context.Context, m messages.Request) messages.Reply { panic("bug") }})
+	for range 3 {
+		why := messages.Refused_BUSY
+		for why == messages.Refused_BUSY { // the slot is freed after the answer
+			why = reason(ask(&messages.Get{Id: "x"}))
+		}
+		if why != messages.Refused_FAILED {
+			t.Errorf("a panic is answered with %v", why)
+		}
+		if r := ask(&messages.Hello{}); reason(r) != messages.Refused_INVALID {
+			t.Errorf("without an id: %v", r)
+		}
+	}
+}
+
+// TestStopEndsRequests: what is in hand when the gateway stops is told so by its context.
+func TestStopEndsRequests(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	system := actors.NewSystem(log)
+	begun := make(chan struct{})
+	pid := system.Root.Spawn(Props(Config{Logger: log, Answer: func(ctx context.Context, m messages.Request) messages.Reply {
+		close(begun)
+		<-ctx.Done()
+		return &messages.Refused{RequestId: m.GetId(), Reason: messages.Refused_STOPPED}
+	}}))
+	reply := system.Root.RequestFuture(pid, &messages.Await{Id: "x"}, patience)
+	<-begun
+	system.Root.Stop(pid)
+	if r, err := reply.Result(); err != nil || reason(r.(messages.Reply)) != messages.Refused_STOPPED {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+// TestPokeIsPassedOn, with times that make no sense taken for now.
+func TestPokeIsPassedOn(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	system := actors.NewSystem(log)
+	got := make(chan time.Duration, 3)
+	pid := system.Root.Spawn(Props(Config{Logger: log, Poke: func(_ []string, in time.Duration) { got <- in }}))
+	defer func() { _ = system.Root.StopFuture(pid).Wait() }()
+	for _, micros := range []int64{0, 1500, -1 << 63} {
+		system.Root.Send(pid, &messages.Poke{Queues: []string{"q"}, InMicros: micros})
+	}
+	for _, want := range []time.Duration{0, 1500 * time.Microsecond, 0} {
+		if in := <-got; in != want {
+			t.Errorf("in %v, want %v", in, want)
+		}
+	}
+}
