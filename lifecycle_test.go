@@ -278,6 +278,9 @@ func TestAReplacedEngineGivesBackWhatItClaimedSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the first heartbeat, which comes at once", func() bool {
+		return count(t, pool, `SELECT count(*) FROM gen_durable_nodes WHERE beat > started_at`) == 1
+	})
 	successor := pg.Node{Engine: gendurable.DefaultName, Name: "n", Incarnation: "0123456789abcdef", Named: true}
 	if _, err := store.RegisterNode(t.Context(), successor, time.Hour, time.Second); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func (e *Engine) observe() error {
 	}
 	t, err := telemetry.New(telemetry.Config{
 		Engine: e.cfg.Name, Tracers: e.cfg.TracerProvider, Meters: e.cfg.MeterProvider,
-		Counters: e.tree.counters, Queues: queues,
+		Counters: e.tree.counters, Limits: e.tree.limitCounters, Queues: queues,
 	})
 	if err != nil {
 		return fmt.Errorf("gendurable: %w", err)

@@ -83,6 +83,11 @@ var ofEngine = []observed[engine]{
 		{"side tables", func(c *engine) *atomic.Int64 { return &c.CollectedSide }},
 	}},
 	one("gendurable.vacuums", Counter, "{vacuum}", "runs of VACUUM by the gc", func(c *engine) *atomic.Int64 { return &c.Vacuums }),
+	one("gendurable.gateway.requests", Counter, "{request}", "requests that the gateway got", func(c *engine) *atomic.Int64 { return &c.GatewayRequests }),
+	one("gendurable.gateway.refused", Counter, "{request}", "of those, how many it refused, for whatever reason", func(c *engine) *atomic.Int64 { return &c.GatewayRefused }),
+	one("gendurable.gateway.busy", Counter, "{request}", "of those refused, how many it had no hands for", func(c *engine) *atomic.Int64 { return &c.GatewayBusy }),
+	one("gendurable.gateway.in_hand", Gauge, "{request}", "requests that the gateway is at work on", func(c *engine) *atomic.Int64 { return &c.GatewayInHandNow }),
+	one("gendurable.cron.inserted", Counter, "{row}", "instances inserted for an occurrence of a periodic insertion", func(c *engine) *atomic.Int64 { return &c.CronInserted }),
 }
 
 // ofQueue are the metrics of a queue's counters; all have AttrQueue.
@@ -110,6 +115,7 @@ var ofQueue = []observed[queue]{
 	one("gendurable.leases.lost", Counter, "{row}", "rows that a heartbeat found lost", func(c *queue) *atomic.Int64 { return &c.Lost }),
 	one("gendurable.rows.released", Counter, "{row}", "claimed rows given back untouched", func(c *queue) *atomic.Int64 { return &c.Released }),
 	one("gendurable.rows.unheld", Counter, "{row}", "claimed rows given back that nobody had been told of", func(c *queue) *atomic.Int64 { return &c.Unheld }),
+	one("gendurable.rows.denied", Counter, "{row}", "rows given back because a limit had nothing left for them", func(c *queue) *atomic.Int64 { return &c.Denied }),
 }
 
 // concurrency is the one metric of a queue that no counter has.
