@@ -50,9 +50,12 @@ race: ## all tests, with the race detector, on a private Postgres
 
 # What is random or large in the tests, for long: a hundred times the cases, full sizes, a minute of watching an idle queue.
 CHAOS_CHECKS ?= 2000
-chaos: ## long runs of the property and load tests (CHAOS_CHECKS=2000 cases of each property)
+# How many faults to make in clusters of real processes; GENDURABLE_CHAOS_SEED is the seed that a failed run printed.
+CHAOS ?= 40
+chaos: ## long runs of the property, load and fault tests (make chaos CHAOS_CHECKS=2000 CHAOS=40)
 	$(DEVPG) run -- go test -count=1 -timeout 3h -run 'Model|Random|Property|Rules|Share' ./pg ./limiter ./actors/scheduler/core -rapid.checks=$(CHAOS_CHECKS)
 	GENDURABLE_CHAOS=1 $(DEVPG) run -- go test -count=1 -timeout 1h -run 'Saturated|OneKey|Gate|Rate|Chain|InTxUnder' .
+	GENDURABLE_CHAOS=$(CHAOS) $(DEVPG) run -- go test -race -count=1 -v -timeout 60m ./cluster/bed
 
 newer: ## the pg and engine suites on a newer Postgres (its binaries come through npm)
 	@if command -v npm >/dev/null || [ -n "$$CI" ]; then \

@@ -53,8 +53,15 @@ type Config struct {
 	// Machines are all machines and jobs that this process runs or inserts. Several versions of one name may
 	// stand side by side.
 	Machines []fsm.Definition
+	// Cluster makes this process a node of a cluster: nodes with an engine of the same Name on the same database know each
+	// other, share out the lanes of queues, announce work to each other and answer at their gateways. nil: the process is a node
+	// by itself; many such nodes may share a database all the same. See docs/cluster.md.
+	Cluster *cluster.Config
+	// Role says what the process is for. Default RoleWorker.
+	Role cluster.Role
+
 	// Queues are the queues that this process runs, by name. Default: the queue "default" with DefaultConcurrency,
-	// unless Machines is empty.
+	// unless Machines is empty or Role is another than RoleWorker, which runs none.
 	Queues map[string]Queue
 	// InsertQueues are further queues that this process may insert into and other processes run.
 	InsertQueues []string
@@ -94,7 +101,7 @@ type Config struct {
 	// AwaitProbe is how often the waiters of Await that no local commit answered look into the database, all of
 	// them with one statement. Default 25 ms.
 	AwaitProbe time.Duration
-	// Pokes is how processes learn of runnable work before they poll. Default PokeLocal.
+	// Pokes is how processes learn of runnable work before they poll. Default PokeLocal, in a cluster PokeCluster.
 	Pokes PokeTransport
 	// ListenURL is where PokePostgres listens, as a connection string, for a pool that goes through PgBouncer in
 	// transaction mode or the like: LISTEN needs a session of its own on the server. Default: as the pool connects.
@@ -125,15 +132,17 @@ type Config struct {
 	// ActorSystem is the host's own, to spawn the engine in; the engine then owns only its subtree. Default: one
 	// of its own.
 	ActorSystem *actor.ActorSystem
-	// Cluster makes this process reachable from others: actors and clients there use its Gateway. Default: none; the
-	// process is a node by itself. See docs/remote.md.
-	Cluster *cluster.Config
 }
 
 // Queue configures how this process runs one queue.
 type Queue struct {
 	// Concurrency is how many steps run at once. Default DefaultConcurrency.
 	Concurrency int
+	// Lanes are the seats for schedulers of this queue in the whole cluster: 1 is one scheduler for all nodes, which takes
+	// strictly by priority; n are spread over the nodes that run the queue, and move when nodes come and go. Concurrency counts
+	// for each lane. A lane is no share of the rows, and promises no exclusion. Default 0: one scheduler on every node that
+	// runs the queue. At most 1,000.
+	Lanes int
 }
 
 // Flusher configures one group-commit flusher.
@@ -160,6 +169,8 @@ const (
 	// PokePostgres reaches those of every process with an engine of this name on this database as well, by LISTEN and
 	// NOTIFY. It costs a connection a process, and a small commit now and then. Config.Name may have 46 bytes then.
 	PokePostgres PokeTransport = "postgres"
+	// PokeCluster reaches the nodes of the cluster that serve the queue, by actor messages. It needs Config.Cluster.
+	PokeCluster PokeTransport = "cluster"
 	// PokeNone announces nothing: all work is found by the poll.
 	PokeNone PokeTransport = "none"
 )
@@ -182,13 +193,23 @@ func (c Config) withDefaults() Config {
 	orInt(&c.SweepBatch, DefaultSweepBatch)
 	orInt(&c.InlineLimit, DefaultInlineLimit)
 	orInt(&c.MaxPayload, DefaultMaxPayload)
-	if c.Pokes == "" {
+	if c.Role == "" {
+		c.Role = cluster.RoleWorker
+	}
+	if c.Cluster != nil && c.Cluster.Host != nil && c.ActorSystem == nil {
+		c.ActorSystem = c.Cluster.Host.ActorSystem
+	}
+	switch {
+	case c.Pokes != "":
+	case c.Cluster != nil:
+		c.Pokes = PokeCluster
+	default:
 		c.Pokes = PokeLocal
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	c.Queues = queuesWithDefaults(c.Queues, len(c.Machines) > 0)
+	c.Queues = queuesWithDefaults(c.Queues, len(c.Machines) > 0 && c.Role == cluster.RoleWorker)
 	c.Flushers = flushersWithDefaults(c.Flushers)
 	return c
 }

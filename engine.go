@@ -31,9 +31,10 @@ type Engine struct {
 	node pg.Node
 	// notices reach other processes; nil unless Pokes is PokePostgres.
 	notices *pg.Notices
-	// limiter counts, and gates are the names of those in force at the start.
+	// limiter counts.
 	limiter limiter.Limiter
-	gates   []string
+	// directory is who is in the cluster; nil without Config.Cluster.
+	directory *cluster.Directory
 	// private is the engine's own pool; the host's is Client.pool.
 	private *pgxpool.Pool
 	// telemetry is nil unless there is a provider.
@@ -108,6 +109,7 @@ func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engin
 	if err := e.openRemote(); err != nil {
 		return nil, err
 	}
+	e.node.Address, e.directory = e.Address(), new(cluster.Directory)
 	// The name first: to register the node declares its predecessor dead, and that may be an engine which is alive in
 	// this very actor system.
 	e.tree = newTree(e)
@@ -170,9 +172,9 @@ func uniqueToken() (string, error) {
 	return hex.EncodeToString(unique[:]), nil
 }
 
-// worker is the claim identity of one queue of this process.
-func (e *Engine) worker(queue string) string {
-	return fmt.Sprintf("%s:%s@%s-%s", e.cfg.Name, queue, e.node.Name, e.node.Incarnation)
+// worker is the claim identity of one lane of this process; a queue without numbered lanes has one of its own name.
+func (e *Engine) worker(lane string) string {
+	return fmt.Sprintf("%s:%s@%s-%s", e.cfg.Name, lane, e.node.Name, e.node.Incarnation)
 }
 
 // Stop ends the engine gracefully: it claims nothing more, gives buffered rows back at once, lets running steps
@@ -230,6 +232,7 @@ const removeTimeout = 5 * time.Second
 func (e *Engine) shutdown(why error) {
 	defer close(e.done)
 	e.err = why
+	e.resign()
 	if why == nil {
 		begun := time.Now()
 		e.err = e.tree.drain(e.patience, e.cfg.DrainTimeout)
@@ -241,6 +244,7 @@ func (e *Engine) shutdown(why error) {
 		_ = e.tree.drain(ctx, 0)
 		cancel()
 	}
+	e.leaveCluster()
 	e.tree.fell()
 	e.closeRemote()
 	e.hangUp()

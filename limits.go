@@ -80,6 +80,7 @@ func (p *problems) limit(err error) {
 // inForce are the limits that hold, as far as this process knows. Safe for concurrent use.
 type inForce struct {
 	bursts atomic.Pointer[map[string]float64] // of rates, by name; nil = not known yet
+	names  atomic.Pointer[[]string]           // of gates; nil = not known yet
 	// reload asks the backend, for a client that nobody tells of changes; nil in an engine. It is called when a name is not
 	// known, at most once a second.
 	reload func(context.Context, limiter.Config) (limiter.Config, error)
@@ -93,7 +94,17 @@ func (f *inForce) set(c limiter.Config) {
 	for _, r := range c.Rates {
 		bursts[r.Name] = r.Normalize().Burst
 	}
+	gates := c.GateNames()
 	f.bursts.Store(&bursts)
+	f.names.Store(&gates)
+}
+
+// gates are the names of the gates in force.
+func (f *inForce) gates() []string {
+	if p := f.names.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
 // burst returns that of a rate limit.
@@ -175,7 +186,6 @@ func (e *Engine) syncLimits(ctx context.Context) error {
 		return fmt.Errorf("gendurable: store the limits: %w", err)
 	}
 	e.inForce.set(c)
-	e.gates = c.GateNames()
 	return nil
 }
 

@@ -77,14 +77,14 @@ func (t *tree) operator(n pg.Notice, reason string) {
 	t.system.Root.Send(t.pid(actors.NamePoke), actors.Tell{Notice: n})
 }
 
-// noticed passes a notice on to the scheduler of its queue, if that is here.
+// noticed passes a notice on to its queue, if that is here.
 func (t *tree) noticed(n pg.Notice, reason string) {
-	scheduler := t.pid(actors.NameQueue(n.Queue), actors.NameScheduler)
+	queue := t.pid(actors.NameQueue(n.Queue)) // which hands it on, to each of its lanes
 	switch n.Kind {
 	case pg.NoticeCancel:
-		t.system.Root.Send(scheduler, actors.CancelRequested{ID: n.ID, Claim: n.Claim, Reason: reason})
+		t.system.Root.Send(queue, actors.CancelRequested{ID: n.ID, Claim: n.Claim, Reason: reason})
 	case pg.NoticePause:
-		t.system.Root.Send(scheduler, actors.QueuePaused{Queue: n.Queue})
+		t.system.Root.Send(queue, actors.QueuePaused{Queue: n.Queue})
 	}
 }
 

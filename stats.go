@@ -31,7 +31,7 @@ type Stats struct {
 
 	// NoticesSent are announcements sent to other processes, NoticesHeard those that came from them, NoticesRefused
 	// notifications that were none. NoticeErrors are failures to send some, ListenersLost connections for hearing them
-	// that were lost or not to be had. All are zero unless Config.Pokes is PokePostgres.
+	// that were lost or not to be had. With PokeCluster, NoticesSent alone counts; with other transports they are zero.
 	NoticesSent, NoticesHeard, NoticesRefused, NoticeErrors, ListenersLost int64
 
 	// AwaitingNow are callers of Await that wait just now. The flusher reads it to spare messages nobody needs.
@@ -121,9 +121,7 @@ func (e *Engine) Stats() Stats {
 		s.Firewall = f.Stats()
 	}
 	for name, counters := range e.tree.queueCounters {
-		var q QueueStats
-		snapshot(&q, counters)
-		s.Queues[name] = q
+		s.Queues[name] = counters.stats()
 	}
 	return s
 }

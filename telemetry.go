@@ -13,7 +13,7 @@ import (
 func (e *Engine) observe() error {
 	queues := make(map[string]telemetry.Queue, len(e.cfg.Queues))
 	for name, q := range e.cfg.Queues {
-		queues[name] = telemetry.Queue{Counters: e.tree.queueCounters[name], Concurrency: q.Concurrency}
+		queues[name] = telemetry.Queue{Counters: e.tree.queueCounters[name].all, Concurrency: q.Concurrency}
 	}
 	t, err := telemetry.New(telemetry.Config{
 		Engine: e.cfg.Name, Tracers: e.cfg.TracerProvider, Meters: e.cfg.MeterProvider,

@@ -22,6 +22,7 @@ import (
 	"github.com/gendurable/gendurable/actors/poke"
 	"github.com/gendurable/gendurable/actors/reaper"
 	"github.com/gendurable/gendurable/actors/scheduler"
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -33,7 +34,7 @@ type tree struct {
 	root     *actor.PID
 	counters *actors.Counters
 	// queueCounters has one entry a queue; the map itself is read-only.
-	queueCounters map[string]*actors.QueueCounters
+	queueCounters map[string]*laneCounters
 	limitCounters *actors.LimitCounters
 	inForce       *inForce
 	// unfit is what the schedulers leave out of their claims, for the node's row.
@@ -56,7 +57,7 @@ type drained struct {
 func newTree(e *Engine) *tree {
 	t := &tree{
 		system: e.cfg.ActorSystem, engine: e.cfg.Name, counters: new(actors.Counters),
-		queueCounters: make(map[string]*actors.QueueCounters), limitCounters: new(actors.LimitCounters), inForce: e.inForce, gone: make(chan struct{}),
+		queueCounters: make(map[string]*laneCounters), limitCounters: new(actors.LimitCounters), inForce: e.inForce, gone: make(chan struct{}),
 		unfit: newUnfit(),
 	}
 	if t.system == nil {
@@ -64,7 +65,7 @@ func newTree(e *Engine) *tree {
 	}
 	t.root = t.pid()
 	for _, q := range e.node.Queues {
-		t.queueCounters[q] = new(actors.QueueCounters)
+		t.queueCounters[q] = new(laneCounters)
 		t.queues = append(t.queues, drained{pid: t.pid(actors.NameQueue(q)), lost: make(chan struct{})})
 	}
 	for i := range e.cfg.Flushers {
@@ -155,13 +156,19 @@ func (e *Engine) children(t *tree) []child {
 		})})
 	}
 	for queue, q := range cfg.Queues {
-		out = append(out, child{actors.NameQueue(queue), scheduler.Props(e.queueConfig(t, queue, q))})
+		out = append(out, child{actors.NameQueue(queue), e.queueProps(t, queue, q)})
+	}
+	if cfg.Cluster != nil {
+		out = append(out, child{cluster.NamePlacer, cluster.Placer(e.placerConfig(t))})
+	}
+	out = append(out, child{actors.NameGateway, gateway.Props(e.gatewayConfig(t))})
+	if cfg.Role == cluster.RoleInsertOnly { // others sweep
+		return append(out, e.nodeChild(t))
 	}
 	if len(cfg.Crons) > 0 {
 		out = append(out, child{actors.NameCron, cron.Props(e.cronConfig(t))})
 	}
 	return append(out,
-		child{actors.NameGateway, gateway.Props(e.gatewayConfig(t))},
 		child{actors.NameReaper, reaper.Props(reaper.Config{
 			Logger: log, Counters: t.counters, Store: store, Poke: pokePID, LeaseEvery: cfg.LeaseSweep,
 			DeadlineEvery: cfg.DeadlineSweep, Heartbeat: cfg.Heartbeat, Batch: cfg.SweepBatch,
@@ -170,33 +177,40 @@ func (e *Engine) children(t *tree) []child {
 			Logger: log, Counters: t.counters, Store: store, Every: cfg.GCInterval, Batch: cfg.SweepBatch,
 			DoneAfter: cfg.RetainDone, FailedAfter: cfg.RetainFailed, LookEvery: vacuumEvery(cfg.DisableVacuum),
 		})},
-		child{actors.NameNode, node.Props(node.Config{
-			Logger: log, Counters: t.counters, Store: store, Poke: pokePID, Node: e.node, Lease: cfg.Lease,
-			Heartbeat: cfg.Heartbeat, Replaced: e.replaced, Unfit: t.unfit.list, Paused: t.paused,
-		})},
+		e.nodeChild(t),
 	)
 }
 
-// queueConfig describes one queue to its scheduler.
-func (e *Engine) queueConfig(t *tree, queue string, q Queue) scheduler.Config {
+func (e *Engine) nodeChild(t *tree) child {
+	return child{actors.NameNode, node.Props(node.Config{
+		Logger: e.log, Counters: t.counters, Store: e.store, Poke: t.pid(actors.NamePoke), Node: e.node, Lease: e.cfg.Lease,
+		Heartbeat: e.cfg.Heartbeat, Replaced: e.replaced, Unfit: t.unfit.list, Paused: t.paused,
+	})}
+}
+
+// laneConfig describes one lane of a queue to its scheduler; lane is its name in claims.
+func (e *Engine) laneConfig(t *tree, queue, lane string, q Queue) scheduler.Config {
 	cfg := e.cfg
 	return scheduler.Config{
-		Queue: queue, Worker: e.worker(queue), Store: e.store, Specs: e.registry.spec,
+		Queue: queue, Worker: e.worker(lane), Store: e.store, Specs: e.registry.spec,
 		Flushers: []*actor.PID{t.pid(actors.NameFlusher(cfg.flusherOf(queue)))}, Logger: e.log,
-		Limiter: t.limiterPID(), Gates: e.gates,
+		Limiter: t.limiterPID(), Gates: t.inForce.gates(),
 		Concurrency: q.Concurrency, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, PollBusy: cfg.PollBusy, PollIdle: cfg.PollIdle,
 		StepGrace: cfg.StepGrace, Together: e.commitTogether, InlineLimit: cfg.InlineLimit, Limits: e.limits,
-		Counters: t.counters, QueueCounters: t.queueCounters[queue], GiveUp: e.giveUp, Telemetry: e.reports(),
-		LeftOut: func(steps []pg.StepRef) { t.unfit.set(queue, steps) },
+		Counters: t.counters, QueueCounters: t.queueCounters[queue].of(lane), GiveUp: e.giveUp, Telemetry: e.reports(),
+		LeftOut: func(steps []pg.StepRef) { t.unfit.set(lane, steps) },
 	}
 }
 
 // pokeConfig describes the poke actor.
 func (e *Engine) pokeConfig(t *tree) poke.Config {
 	c := poke.Config{Logger: e.log, Counters: t.counters, Transport: e.transport(t), Queues: e.node.Queues}
-	if e.notices != nil {
+	switch {
+	case e.notices != nil:
 		c.Network = e.notices
 		c.Told = func(n pg.Notice) { t.noticed(n, "") } // the database knows the reason
+	case e.cfg.Pokes == PokeCluster:
+		c.Network = cluster.NewPokes(t.system, e.cfg.Name, e.directory)
 	}
 	return c
 }
@@ -207,8 +221,12 @@ func (e *Engine) transport(t *tree) poke.Transport {
 		return poke.None()
 	}
 	return poke.Local(t.system, func(queue string) []*actor.PID {
-		if _, here := e.cfg.Queues[queue]; !here {
+		q, here := e.cfg.Queues[queue]
+		switch {
+		case !here:
 			return nil
+		case e.hasLanes(q): // it hands them on to those that are here
+			return []*actor.PID{t.pid(actors.NameQueue(queue))}
 		}
 		return []*actor.PID{t.pid(actors.NameQueue(queue), actors.NameScheduler)}
 	})

@@ -67,6 +67,7 @@ func (c Config) validate(pool *pgxpool.Pool) error {
 	c.validateTimes(p)
 	c.validateQueues(p)
 	c.validateFlushers(p)
+	c.validateCluster(p)
 	p.machines(c.Machines)
 	c.validateLimits(p)
 	p.crons(c.Crons)
@@ -77,8 +78,8 @@ func (c Config) validate(pool *pgxpool.Pool) error {
 		p.addf("InlineLimit %d: must be positive; 1 runs no step inline", c.InlineLimit)
 	}
 	p.maxPayload(c.MaxPayload)
-	if c.Pokes != PokeLocal && c.Pokes != PokePostgres && c.Pokes != PokeNone {
-		p.addf("Pokes %q: must be %q, %q or %q", c.Pokes, PokeLocal, PokePostgres, PokeNone)
+	if !slices.Contains([]PokeTransport{PokeLocal, PokePostgres, PokeCluster, PokeNone}, c.Pokes) {
+		p.addf("Pokes %q: must be %q, %q, %q or %q", c.Pokes, PokeLocal, PokePostgres, PokeCluster, PokeNone)
 	}
 	p.channel(c.Pokes, c.Name)
 	p.listenURL(c.Pokes, c.ListenURL)
@@ -180,12 +181,12 @@ func (c Config) flusherOf(queue string) int {
 	})
 }
 
-// connections is how many connections the engine can use at once: one a queue for claims and beats, three a
+// connections is how many connections the engine can use at once: one a scheduler for claims and beats, three a
 // flusher (its batch, its slow lane, and what the next steps of inline chains see), two each for reaper and gc (their two
 // sweeps), one each for await and node, three for limits (credits, reconciles, and what inline chains ask), one to
 // announce, and one for periodic insertions.
 func (c Config) connections() int {
-	n := len(c.Queues) + 3*len(c.Flushers) + 9
+	n := c.schedulers() + 3*len(c.Flushers) + 9
 	if c.Pokes == PokePostgres {
 		n++
 	}

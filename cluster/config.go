@@ -4,6 +4,9 @@ import (
 	"crypto/tls"
 	"net"
 	"strconv"
+	"time"
+
+	protocluster "github.com/asynkron/protoactor-go/cluster"
 )
 
 // DefaultAddress is where a node listens when it is not told: on loopback, on a free port.
@@ -27,6 +30,16 @@ type Config struct {
 	// Allow, if not nil, lets messages of the host's own actors through the firewall: it is asked for each message that is not
 	// for an engine's actor, with the name of the target and the full name of the message's type. See Firewall.
 	Allow func(target, message string) bool
+
+	// TTL is how long a node is believed to live without a beat, and so how long the lanes of one that was killed stand still.
+	// A node beats ten times as often. All nodes of a cluster need the same. Between 1 s and 10 min; default DefaultTTL.
+	TTL time.Duration
+	// Provider makes what says who belongs to the cluster, any ClusterProvider of the actor library: a new one each time this
+	// node joins anew, or an error, after which it tries again. Default: the database, by the engine's own table of nodes.
+	Provider func() (protocluster.ClusterProvider, error)
+	// Host is the host's own cluster of the actor library, started already: then it says who belongs, this node is reached
+	// through its Remote, and the host shuts it down after the engine.
+	Host *protocluster.Cluster
 }
 
 // hostPort takes an address apart.

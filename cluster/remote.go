@@ -121,7 +121,7 @@ func guarded(f func()) (err error) {
 
 // Validate reports every problem of the configuration, each matching ErrInvalid.
 func (c *Config) Validate() error {
-	return errors.Join(c.validateRemote()...)
+	return errors.Join(append(c.validateRemote(), c.validateMembership()...)...)
 }
 
 func (c *Config) validateRemote() []error {

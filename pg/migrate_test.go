@@ -101,6 +101,9 @@ func TestMigrateUpDownUp(t *testing.T) {
 		}
 		wantVersion(t, pool, "", to)
 	}
+	down(2)
+	up(t, pool, "")
+	sameShape(t, "up after down by one", shape(t, pool, "public"), want)
 	down(1)
 	original := shape(t, pool, "public")
 	for _, l := range original {

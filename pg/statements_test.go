@@ -53,6 +53,8 @@ var columnTypes = map[string]string{
 	"node_beat":        "text",
 	"node_remove":      "",
 	"reclaim":          "int4 text[] int8[] int4[] text[] int2[] int8",
+	"member_beat":      "bool text text text text text text[] text[] text[] jsonb",
+	"member_leave":     "",
 	"inbox_page":       "int8 text jsonb timestamptz",
 	"children_page":    "int8 text text text jsonb jsonb text",
 	"limit_admit":      "int4 int4 int2 bool bool float8 float8 int2[] float8[] float8[] float8[]",

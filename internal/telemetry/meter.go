@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -56,9 +57,9 @@ func newMeter(c Config) (*meter, error) {
 	errs = append(errs, err)
 
 	instruments := instruments{provider: provider, made: map[string]metric.Int64Observable{}}
-	watch(m, &instruments, ofEngine, c.Counters, name)
+	watch(m, &instruments, ofEngine, only(c.Counters), name)
 	if c.Limits != nil {
-		watch(m, &instruments, ofLimits, c.Limits, name)
+		watch(m, &instruments, ofLimits, only(c.Limits), name)
 	}
 	for queue, q := range c.Queues {
 		attrs := []attribute.KeyValue{name, attribute.String(AttrQueue, queue)}
@@ -73,8 +74,11 @@ func newMeter(c Config) (*meter, error) {
 	return m, err
 }
 
-// watch adds the series of counters to what is collected.
-func watch[C any](m *meter, made *instruments, metrics []observed[C], counters *C, attrs ...attribute.KeyValue) {
+// only is a set of counters that stays one.
+func only[C any](counters *C) func() []*C { return func() []*C { return []*C{counters} } }
+
+// watch adds the series of counters to what is collected: of several sets the sum, or of a largest one the largest.
+func watch[C any](m *meter, made *instruments, metrics []observed[C], counters func() []*C, attrs ...attribute.KeyValue) {
 	for _, of := range metrics {
 		to := made.make(of.Metric)
 		for _, s := range of.series {
@@ -82,12 +86,23 @@ func watch[C any](m *meter, made *instruments, metrics []observed[C], counters *
 			if s.value != "" {
 				own = append(own, attribute.String(of.Attributes[0], s.value))
 			}
-			m.watched = append(m.watched, watched{to, load(s.of(counters)), metric.WithAttributeSet(attribute.NewSet(own...))})
+			m.watched = append(m.watched, watched{to, load(counters, s.of, strings.HasSuffix(of.Name, ".largest")), metric.WithAttributeSet(attribute.NewSet(own...))})
 		}
 	}
 }
 
-func load(n *atomic.Int64) func() int64 { return n.Load }
+func load[C any](counters func() []*C, of func(*C) *atomic.Int64, largest bool) func() int64 {
+	return func() (n int64) {
+		for _, c := range counters() {
+			if one := of(c).Load(); largest {
+				n = max(n, one)
+			} else {
+				n += one
+			}
+		}
+		return n
+	}
+}
 
 // collect reads all counters; they cost nothing in between.
 func (m *meter) collect(_ context.Context, o metric.Observer) error {

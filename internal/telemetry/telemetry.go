@@ -54,7 +54,8 @@ type Config struct {
 
 // Queue is one queue to observe.
 type Queue struct {
-	Counters    *actors.QueueCounters
+	// Counters are those of its schedulers in this process; it may be asked at any time.
+	Counters    func() []*actors.QueueCounters
 	Concurrency int
 }
 
