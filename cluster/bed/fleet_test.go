@@ -121,8 +121,14 @@ func (f *fleet) start(n *node) {
 		f.t.Fatal(err)
 	}
 	n.stdin = stdin
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
-		f.t.Fatalf("%s says %q, %v", n.config.Name, line, err)
+	for out := bufio.NewReader(stdout); ; { // the library's providers greet, too
+		line, err := out.ReadString('\n')
+		if err != nil {
+			f.t.Fatalf("%s ended with %q, %v", n.config.Name, line, err)
+		}
+		if line == "ready\n" {
+			return
+		}
 	}
 }
 

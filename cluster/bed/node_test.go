@@ -37,6 +37,8 @@ type nodeConfig struct {
 	Role               cluster.Role
 	// Deaf: no poll happens within the life of a test, so only a poke brings work.
 	Deaf bool
+	// Host, if not nil, has the process start a cluster of its own first.
+	Host *hostConfig
 }
 
 func TestMain(m *testing.M) {
@@ -123,6 +125,14 @@ func runNode(cfg nodeConfig) error {
 		// So long that nothing in these tests can be due to a lease that ran out.
 		Lease: time.Hour, Heartbeat: time.Second, DrainTimeout: time.Minute,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	if cfg.Host != nil {
+		host, err := startHost(*cfg.Host, cfg.Address)
+		if err != nil {
+			return err
+		}
+		defer host.Shutdown(true)
+		c.ActorSystem, c.Cluster = host.ActorSystem, &cluster.Config{Host: host, TTL: cfg.TTL}
 	}
 	if cfg.Deaf {
 		c.PollBusy, c.PollIdle = time.Hour, time.Hour
