@@ -55,7 +55,7 @@ CHAOS_CHECKS ?= 2000
 CHAOS ?= 40
 chaos: ## long runs of the property, load and fault tests (make chaos CHAOS_CHECKS=2000 CHAOS=40)
 	$(DEVPG) run -- go test -count=1 -timeout 3h -run 'Model|Random|Property|Rules|Share' ./pg ./limiter ./actors/scheduler/core -rapid.checks=$(CHAOS_CHECKS)
-	GENDURABLE_CHAOS=1 $(DEVPG) run -- go test -count=1 -timeout 1h -run 'Saturated|OneKey|Gate|Rate|Chain|InTxUnder' .
+	GENDURABLE_CHAOS=1 $(DEVPG) run -- go test -count=1 -timeout 1h -run 'Saturated|OneKey|Gate|Rate|Chain|InTxUnder|Mixed' .
 	GENDURABLE_CHAOS=$(CHAOS) $(DEVPG) run -- go test -race -count=1 -v -timeout 60m ./cluster/bed
 
 newer: ## the pg and engine suites on a newer Postgres (its binaries come through npm)

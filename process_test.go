@@ -100,6 +100,10 @@ func work(ctx context.Context) error {
 		cfg.Pokes, cfg.PollBusy, cfg.PollIdle = gendurable.PokePostgres, time.Hour, time.Hour
 		cfg.ListenURL = os.Getenv(envListen)
 	}
+	if process := os.Getenv(envMixed); process != "" {
+		configureMixed(&cfg, diary{pool, process})
+		cfg.ListenURL = os.Getenv(envListen)
+	}
 	engine, err := gendurable.Start(ctx, pool, cfg)
 	if err != nil {
 		return err
