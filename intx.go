@@ -83,6 +83,13 @@ func (e *Engine) commitTogether(alive, step context.Context, o pg.Outcome, w any
 	if credit := actors.GivenUp([]pg.Outcome{o}, flushed.Verdicts); len(credit.Released)+len(credit.Lost) > 0 {
 		e.tree.system.Root.Send(e.tree.limiterPID(), credit)
 	}
+	if flushed.Verdicts[0].Fate == pg.Committed {
+		for _, w := range wakesOf(o.Children, make([]pg.Inserted, len(o.Children))) {
+			if w.in > 0 { // Woken has the others
+				e.announce([]string{w.queue}, w.in)
+			}
+		}
+	}
 	if tx != nil && flushed.Verdicts[0].Fate == pg.Committed {
 		for _, w := range tx.wakes {
 			e.announce([]string{w.queue}, w.in)

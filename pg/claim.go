@@ -64,17 +64,32 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 	return claimed, err
 }
 
-// sendClaim sends the statement, behind a survey if the report asks for one. done is called after the rows were read.
+// sendClaim sends the statement, behind what else the report asks for. done is called after the rows were read.
 func (s *Store) sendClaim(ctx context.Context, db DB, queue string, report *ClaimReport, args []any) (rows pgx.Rows, done func() error, err error) {
-	if !report.Survey {
+	report.Ahead = 0
+	if !report.Survey && report.Horizon <= 0 {
 		rows, err = db.Query(ctx, s.sql("claim"), args...)
 		return rows, func() error { return nil }, err
 	}
 	var b pgx.Batch
-	b.Queue(s.sql("claim_lanes"), queue)
+	if report.Horizon > 0 {
+		b.Queue(s.sql("claim_ahead"), queue, micros(report.Horizon))
+	}
+	if report.Survey {
+		b.Queue(s.sql("claim_lanes"), queue)
+	}
 	b.Queue(s.sql("claim"), args...)
 	results := db.SendBatch(ctx, &b)
-	if err = results.QueryRow().Scan(&report.At, &report.Priorities); err == nil {
+	if report.Horizon > 0 {
+		var ahead *int64
+		if err = results.QueryRow().Scan(&ahead); ahead != nil {
+			report.Ahead = time.Duration(*ahead) * time.Microsecond
+		}
+	}
+	if report.Survey && err == nil {
+		err = results.QueryRow().Scan(&report.At, &report.Priorities)
+	}
+	if err == nil {
 		rows, err = results.Query()
 	}
 	if err != nil {

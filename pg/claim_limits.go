@@ -77,6 +77,11 @@ type Lane struct {
 
 // ClaimReport tells more of a claim than its rows.
 type ClaimReport struct {
+	// Horizon, when it is above 0, asks for Ahead, which costs two probes a priority and no round trip.
+	Horizon time.Duration
+	// Ahead is in what time the queue's next row that is scheduled for later becomes eligible; 0 = none within the Horizon.
+	Ahead time.Duration
+
 	// Survey asks for Priorities and At, which costs a probe a priority and no round trip.
 	Survey bool
 

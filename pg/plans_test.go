@@ -96,6 +96,7 @@ func TestPlansOfTheEngine(t *testing.T) {
 	}{
 		"claim":            {indexes: []string{configs, buckets, active, guard, pick, pkey, "gen_durable_queues_pkey"}},
 		"claim_lanes":      {indexes: []string{pick}},
+		"claim_ahead":      {indexes: []string{pick}},
 		"claim_inbox":      {indexes: []string{target}},
 		"claim_children":   {indexes: []string{parent}},
 		"claim_counts":     {indexes: []string{parent}},

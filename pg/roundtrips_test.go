@@ -37,6 +37,12 @@ func TestRoundTripsOfTheEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("an empty claim", 1)
+		looking := request
+		looking.Report = &ClaimReport{Horizon: time.Hour}
+		if _, err := s.Claim(ctx, looking); err != nil {
+			t.Fatal(err)
+		}
+		check("an empty claim that looks ahead", 1)
 		put(t, direct, 900)
 		rows, err := s.Claim(ctx, request)
 		if err != nil || len(rows) != 900 {

@@ -38,6 +38,7 @@ var columnTypes = map[string]string{
 	"test_expire":      "",
 	"test_top":         "bool",
 	"standing":         "int8 text",
+	"claim_ahead":      "int8",
 	"cancel":           "bool text int4",
 	"collect":          "int4 timestamptz int8",
 	"collect_requests": "int4",

@@ -56,6 +56,7 @@ func (w *writer) committed(outcomes []pg.Outcome, waiters []waiter, flushed pg.F
 	if len(flushed.Woken) > 0 && w.Poke != nil {
 		w.root.Send(w.Poke, actors.Announce{Queues: flushed.Woken})
 	}
+	w.later(outcomes, flushed.Verdicts)
 }
 
 // settled lists what callers of Await need to know of a flush. What is not known for certain is left to their

@@ -19,7 +19,7 @@ func (s *scheduler) claim(fx *core.Effects) {
 	if len(fx.Skip) > 0 && cfg.LeftOut != nil {
 		cfg.LeftOut(fx.Skip)
 	}
-	report := pg.ClaimReport{Survey: fx.Survey}
+	report := pg.ClaimReport{Survey: fx.Survey, Horizon: fx.Ahead}
 	request := pg.ClaimRequest{
 		Queue: cfg.Queue, Worker: cfg.Worker, Lease: cfg.Lease, Limit: fx.Claim, Skip: fx.Skip, Limits: fx.Limits, Since: fx.Since, Report: &report,
 		Contended: &cfg.QueueCounters.Contended,
@@ -37,6 +37,7 @@ func (s *scheduler) claim(fx *core.Effects) {
 		}
 		result := core.ClaimResult{
 			Rows: rows, Looked: report.Looked, Took: time.Since(begun), Priorities: report.Priorities, At: report.At,
+			Ahead: report.Ahead,
 		}
 		if n := len(rows); n > 0 {
 			result.LastPriority, result.LastEligible = rows[n-1].Priority, rows[n-1].EligibleAt

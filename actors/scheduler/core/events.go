@@ -25,6 +25,8 @@ type (
 		Pending int
 		// Looked is how many rows could have been claimed, if that is more than were.
 		Looked int
+		// Ahead answers Effects.Ahead: in what time the next row becomes eligible that is scheduled for later; 0 = none does.
+		Ahead time.Duration
 		// Priorities, At and the place of the least urgent row, pending ones included, answer Effects.Survey.
 		Priorities   []int16
 		At           time.Time
@@ -128,12 +130,13 @@ type Effects struct {
 	ReleaseUnheld bool
 	Held          []int64
 	// Claim, when above 0, claims so many rows, without those in Skip and what Limits leave out, from Since on. Survey asks
-	// how far it looked.
+	// how far it looked. Ahead, when above 0, asks when the next row becomes eligible, up to that time from now.
 	Claim  int
 	Skip   []pg.StepRef
 	Limits *pg.ClaimLimits
 	Since  []pg.Lane
 	Survey bool
+	Ahead  time.Duration
 	// Wake is when the next Tick is due; it replaces the one asked for before. Zero = none.
 	Wake time.Time
 	// Drained says, once, that a drain has come to its end.

@@ -48,10 +48,12 @@ type supply struct {
 	// future are the times at which rows become eligible, ascending, as far as known.
 	// Invariant: at most maxFuture; what is forgotten the poll finds.
 	future []time.Time
+	ahead  ahead
 }
 
 func (s *supply) start(cfg Config, now time.Time) {
 	s.hint, s.poll, s.nextPoll = polled, cfg.PollBusy, now
+	s.ahead.due = true
 }
 
 // note takes a hint; the strongest counts. While a claim is on its way the hint is kept for after it.
@@ -98,8 +100,12 @@ func (s *supply) due(now time.Time) {
 		s.future = slices.Delete(s.future, 0, n)
 		s.note(known)
 	}
+	if s.ahead.come(now) {
+		s.note(known)
+	}
 	if !s.claim.inFlight && !s.nextPoll.After(now) {
 		s.note(polled)
+		s.ahead.due = true
 	}
 }
 
@@ -151,6 +157,7 @@ func (s *supply) armPoll(cfg Config, now time.Time) {
 func (c *Core) onPoke(e Poked, now time.Time) {
 	if e.In > 0 {
 		c.supply.at(now.Add(e.In))
+		c.supply.ahead.foresee(now.Add(e.In)) // only the earliest of several is announced
 		return
 	}
 	c.supply.poke()
@@ -172,6 +179,7 @@ func (c *Core) decideClaim(now time.Time) {
 		s.claim.inFlight, s.claim.asked, s.claim.why, s.claim.seq = true, n, s.hint, c.nextSeq()
 		c.fx.Claim, c.fx.Skip, c.fx.Limits = n, c.skip, c.limits.forClaim()
 		c.fx.Since, c.fx.Survey = c.scan.begin(now)
+		c.fx.Ahead = s.ahead.ask(c.cfg)
 	}
 }
 
@@ -202,6 +210,9 @@ func (c *Core) sooner(at time.Time) time.Time {
 	if future := c.supply.future; len(future) > 0 && future[0].Before(at) {
 		at = future[0]
 	}
+	if s := c.supply.ahead.at; !s.IsZero() && s.Before(at) {
+		at = s
+	}
 	if s := c.limits.soonest; c.releasing == 0 && !s.IsZero() && s.Before(at) {
 		at = s
 	}
@@ -222,6 +233,7 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 		return
 	}
 	c.heard(e.Err)
+	c.supply.ahead.answered(&e, now)
 	if e.Err != nil {
 		c.supply.failed(c.cfg, c.retryIn(), now)
 		if e.Unknown {
