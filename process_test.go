@@ -100,7 +100,7 @@ func work(ctx context.Context) error {
 		cfg.Pokes, cfg.PollBusy, cfg.PollIdle = gendurable.PokePostgres, time.Hour, time.Hour
 		cfg.ListenURL = os.Getenv(envListen)
 	}
-	engine, err := gendurable.Start(ctx, pool, cfg)
+	engine, err := gendurable.Start(ctx, pool, withTestPokes(cfg))
 	if err != nil {
 		return err
 	}

@@ -389,7 +389,7 @@ func (w *world) settle(t *rapid.T) {
 
 // TestNoRowIsLost: whatever happens in whatever order, at most Concurrency rows run, none runs twice at once, none without the
 // consent of its limits, and none that was claimed before a pause once that has begun; a key of which a slot came free is
-// claimed again; and in the end every row that was claimed has ended, was given back, or is left to its lease on purpose.
+// claimed again; and in the end every row that was claimed has ended, was given back, or is left to its lease on purpose. 100 cases, about 0.1 s on a quiet machine.
 func TestNoRowIsLost(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
