@@ -47,6 +47,7 @@ lint: ## gofmt, go vet, staticcheck, tidy modules, generated code that is up to 
 
 race: ## all tests, with the race detector, on a private Postgres
 	$(DEVPG) run -- go test -race -timeout 20m ./...
+	$(DEVPG) run -- go test -run TestAHostsOwnCluster ./cluster/bed # whose library races with itself
 
 # What is random or large in the tests, for long: a hundred times the cases, full sizes, a minute of watching an idle queue.
 CHAOS_CHECKS ?= 2000

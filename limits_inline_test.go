@@ -2,7 +2,6 @@ package gendurable_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -118,6 +117,6 @@ func TestStopGivesSlotsBack(t *testing.T) {
 		t.Errorf("%d slots are taken after the stop", n)
 	}
 	if s := engine.Stats().Limits; s.UncreditedNow != 0 || s.HeldNow != 0 {
-		t.Error(fmt.Sprintf("the limiter still counts %+v", s))
+		t.Errorf("the limiter still counts %+v", s)
 	}
 }

@@ -64,3 +64,6 @@ func withHost(ctx context.Context, pool *pgxpool.Pool, host *protocluster.Cluste
 func withSystem(ctx context.Context, pool *pgxpool.Pool, system *actor.ActorSystem, machines []fsm.Definition) (*gendurable.Engine, error) {
 	return gendurable.Start(ctx, pool, gendurable.Config{Machines: machines, ActorSystem: system})
 }
+
+// What docs/cluster.md shows, so that it counts as used.
+var _ = []any{startNode, startThinNode, withAutomanaged, withHost, withSystem}

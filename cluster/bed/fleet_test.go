@@ -121,8 +121,14 @@ func (f *fleet) start(n *node) {
 		f.t.Fatal(err)
 	}
 	n.stdin = stdin
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
-		f.t.Fatalf("%s says %q, %v", n.config.Name, line, err)
+	for out := bufio.NewReader(stdout); ; { // the library's providers greet, too
+		line, err := out.ReadString('\n')
+		if err != nil {
+			f.t.Fatalf("%s ended with %q, %v", n.config.Name, line, err)
+		}
+		if line == "ready\n" {
+			return
+		}
 	}
 }
 
@@ -201,7 +207,8 @@ func (f *fleet) count(sql string, args ...any) int {
 	return n
 }
 
-// batch is a load: instances that were inserted together, some of which share keys that run one at a time.
+// batch is a load: instances that were inserted together, some of which share keys that run one at a time, and others keys of a
+// gate.
 type batch struct {
 	f           *fleet
 	first, last int64
@@ -213,12 +220,17 @@ func (f *fleet) insert(n int) batch {
 	m := chain(nil, 0)
 	insts := make([]fsm.Instance, n)
 	for i := range insts {
-		if i%5 == 0 {
-			key := fmt.Sprintf("key:%d", i%4)
-			insts[i] = m.New(job{Key: key}, fsm.ConcurrencyKey(key))
-		} else {
+		var key string
+		switch {
+		case i%5 == 0:
+			key = fmt.Sprintf("key:%d", i%4)
+		case i%5 == 2:
+			key = fmt.Sprintf("%s:%d", narrow, i%2)
+		default:
 			insts[i] = m.New(job{})
+			continue
 		}
+		insts[i] = m.New(job{Key: key}, fsm.ConcurrencyKey(key))
 	}
 	answers, err := f.client.InsertMany(f.t.Context(), insts)
 	if err != nil {
@@ -236,7 +248,8 @@ func (b batch) finished(steps int) {
 }
 
 // check waits until all of the batch is done, and holds the ledger against what was promised: each step ran to its end, none
-// ran again after it was committed, runs of one key never overlapped, and at most so many runs were repeated.
+// ran again after it was committed, runs of one key never overlapped, nor more of a gate's than its limit, and at most so
+// many runs were repeated.
 func (b batch) check(allowed int) {
 	f := b.f
 	f.t.Helper()
@@ -254,8 +267,12 @@ func (b batch) check(allowed int) {
 		{"steps that ran twice in one process", `SELECT count(*) FROM (SELECT FROM ledger WHERE event = 'started' AND instance BETWEEN $1 AND $2
 			GROUP BY instance, step, worker HAVING count(*) > 1) l`, 0, 0},
 		{"runs of one key that overlapped", `WITH run AS (SELECT s.key, s.instance, s.id AS began, f.id AS ended FROM ledger s
-			JOIN ledger f USING (instance, step, worker) WHERE s.event = 'started' AND f.event = 'finished' AND s.key <> '' AND s.instance BETWEEN $1 AND $2)
+			JOIN ledger f USING (instance, step, worker) WHERE s.event = 'started' AND f.event = 'finished' AND s.key LIKE 'key:%' AND s.instance BETWEEN $1 AND $2)
 			SELECT count(*) FROM run a JOIN run b USING (key) WHERE a.instance <> b.instance AND b.began > a.began AND b.began < a.ended`, 0, 0},
+		{"runs at once of one key of the gate", `WITH run AS (SELECT s.key, s.id AS began, f.id AS ended FROM ledger s
+			JOIN ledger f USING (instance, step, worker) WHERE s.event = 'started' AND f.event = 'finished' AND s.key LIKE 'narrow:%' AND s.instance BETWEEN $1 AND $2)
+			SELECT coalesce(max(n), 0)::int FROM (SELECT count(*) AS n FROM run a JOIN run b ON b.key = a.key AND b.began <= a.began AND b.ended > a.began
+			GROUP BY a.began) AS at_once`, 1, narrowLimit},
 	} {
 		if n := f.count(c.sql, b.first, b.last); n < c.min || n > c.max {
 			f.t.Errorf("%s: %d, want %d to %d", c.what, n, c.min, c.max)

@@ -37,6 +37,8 @@ type nodeConfig struct {
 	Role               cluster.Role
 	// Deaf: no poll happens within the life of a test, so only a poke brings work.
 	Deaf bool
+	// Host, if not nil, has the process start a cluster of its own first.
+	Host *hostConfig
 }
 
 func TestMain(m *testing.M) {
@@ -92,6 +94,12 @@ func chain(ledger *pgxpool.Pool, worker int) *fsm.Machine[job] {
 // slots is how many steps a lane runs at once.
 const slots = 4
 
+// narrow is a gate that all nodes share, and how many may pass it at once for each of its keys.
+const (
+	narrow      = "narrow"
+	narrowLimit = 2
+)
+
 // runNode runs a node until SIGTERM, or until its parent is gone.
 func runNode(cfg nodeConfig) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -112,10 +120,19 @@ func runNode(cfg nodeConfig) error {
 	defer pool.Close()
 	c := gendurable.Config{
 		NodeName: cfg.Name, Machines: []fsm.Definition{chain(ledger, cfg.Number)}, Role: cfg.Role,
+		Gates:   map[string]gendurable.Gate{narrow: {Limit: narrowLimit}},
 		Cluster: &cluster.Config{Address: cfg.Address, Advertise: cfg.Advertise, TTL: cfg.TTL},
 		// So long that nothing in these tests can be due to a lease that ran out.
 		Lease: time.Hour, Heartbeat: time.Second, DrainTimeout: time.Minute,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	if cfg.Host != nil {
+		host, err := startHost(*cfg.Host, cfg.Address)
+		if err != nil {
+			return err
+		}
+		defer host.Shutdown(true)
+		c.ActorSystem, c.Cluster = host.ActorSystem, &cluster.Config{Host: host, TTL: cfg.TTL}
 	}
 	if cfg.Deaf {
 		c.PollBusy, c.PollIdle = time.Hour, time.Hour
