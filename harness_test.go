@@ -68,6 +68,7 @@ func start(t testing.TB, pool *pgxpool.Pool, cfg gendurable.Config) *gendurable.
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
+	cfg = withTestPokes(cfg)
 	if cfg.Pokes == gendurable.PokePostgres && cfg.ListenURL == "" && direct(pool) != pool.Config().ConnString() {
 		cfg.ListenURL = direct(pool)
 	}

@@ -163,6 +163,11 @@ func (e *Engine) removeLimits(ctx context.Context, kind limiter.Kind, names []st
 	for i, n := range names {
 		list[i] = limiter.Name{Kind: kind, Name: n}
 	}
+	if e.cfg.Limiter != nil {
+		if err := e.store.NewLimiter().RemoveConfig(ctx, list...); err != nil {
+			return fmt.Errorf("gendurable: remove limits: %w", err)
+		}
+	}
 	if err := e.limiter.RemoveConfig(ctx, list...); err != nil {
 		return fmt.Errorf("gendurable: remove limits: %w", err)
 	}
@@ -180,6 +185,9 @@ func (e *Engine) syncLimits(ctx context.Context) error {
 	e.limiter = e.cfg.Limiter
 	if e.limiter == nil {
 		e.limiter = e.store.NewLimiter()
+	} else if _, err := e.store.NewLimiter().SyncConfig(ctx, e.cfg.ownLimits()); err != nil {
+		// Clients, which have no limiter, and Explain read the names and sizes here.
+		return fmt.Errorf("gendurable: store the limits: %w", err)
 	}
 	c, err := e.limiter.SyncConfig(ctx, e.cfg.ownLimits())
 	if err != nil {

@@ -104,7 +104,7 @@ func work(ctx context.Context) error {
 		configureMixed(&cfg, diary{pool, process})
 		cfg.ListenURL = os.Getenv(envListen)
 	}
-	engine, err := gendurable.Start(ctx, pool, cfg)
+	engine, err := gendurable.Start(ctx, pool, withTestPokes(cfg))
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ type Admitted struct {
 // node, scheduler.
 type CreditSlots struct {
 	Quiet
+	// Released with a negative Shard are rows that may have had a slot: see pg.Options.ForeignLimiter.
 	Released []limiter.Release
 	// Lost are slots of rows that others have taken: they are no longer renewed, and whoever took the row gives them back.
 	Lost []limiter.Slot

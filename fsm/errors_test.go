@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// TestCleanError: a table, and 100 random cases in 0.1 s.
 func TestCleanError(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", maxErrorText)

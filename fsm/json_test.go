@@ -140,6 +140,7 @@ func numericHolds(text string) bool {
 	return before.Cmp(big.NewInt(131072)) <= 0
 }
 
+// TestNumbersAgreeWithTheModel: 100 cases, some milliseconds.
 func TestNumbersAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	for text, want := range jsonbNumbers {
@@ -160,7 +161,8 @@ func TestNumbersAgreeWithTheModel(t *testing.T) {
 	})
 }
 
-// TestStringsAgreeWithTheModel: Go's decoder turns exactly the lone surrogates into U+FFFD, and NUL into NUL.
+// TestStringsAgreeWithTheModel: Go's decoder turns exactly the lone surrogates into U+FFFD, and NUL into NUL. 100
+// cases, some milliseconds.
 func TestStringsAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	pieces := []string{`a`, `\n`, `\\`, `\"`, `é`, `\u0041`, `\u0000`, `\ud83d`, `\uDE00`, `\ud83d\ude00`, `u0000`, `😀`}
@@ -177,7 +179,8 @@ func TestStringsAgreeWithTheModel(t *testing.T) {
 	})
 }
 
-// TestAnyEncodedValueIsScanned: the scanner finds its way through whatever encoding/json writes.
+// TestAnyEncodedValueIsScanned: the scanner finds its way through whatever encoding/json writes. 100 cases, about
+// 1.5 s on a quiet machine.
 func TestAnyEncodedValueIsScanned(t *testing.T) {
 	t.Parallel()
 	var value func(depth int) *rapid.Generator[any]

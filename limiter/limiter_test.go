@@ -55,6 +55,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// TestSharesSumExactly: 100 cases, some milliseconds.
 func TestSharesSumExactly(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		total := rapid.Float64Range(0.001, 1e6).Draw(rt, "total")

@@ -90,7 +90,8 @@ func TestYesterdaysMessagesAreReadable(t *testing.T) {
 	}
 }
 
-// TestTomorrowsMessagesAreReadable adds fields that this version does not know to every message, of every wire type.
+// TestTomorrowsMessagesAreReadable adds fields that this version does not know to every message, of every wire type. 100
+// cases, about 0.2 s on a quiet machine.
 func TestTomorrowsMessagesAreReadable(t *testing.T) {
 	t.Parallel()
 	all := slices.SortedFunc(func(yield func(proto.Message) bool) {

@@ -211,7 +211,7 @@ func pagesOfClaim(t *testing.T, s *Store, r ClaimRequest) int {
 }
 
 // TestSlotsOfTakenRows: whoever takes rows from their workers tells of the slots they held, with the transaction's id; a
-// provisional shard is none. Flushes tell the id by their verdicts.
+// provisional shard is none, unless another limiter admits. Flushes tell the id by their verdicts.
 func TestSlotsOfTakenRows(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -254,6 +254,17 @@ func TestSlotsOfTakenRows(t *testing.T) {
 		}
 		if n := value[int](t, s, `SELECT available::int FROM gen_durable_buckets`); n != 2 {
 			t.Errorf("%s: %d slots are free after the credit", what, n)
+		}
+
+		// Another limiter stamps nothing: then each row may have had a slot.
+		freed, s.foreign = nil, true
+		put(t, s, 1, withKey("g"))
+		if err := take(claimedIDs(claimWith(t, s, gated(4)))); err != nil {
+			t.Fatal(err)
+		}
+		s.foreign = false
+		if len(freed) != 4 || freed[3].Mark == 0 || freed[3].Key != "g" || freed[3].Shard >= 0 {
+			t.Errorf("%s of rows that another limiter may have admitted freed %+v", what, freed)
 		}
 	}
 }

@@ -24,12 +24,17 @@ func (s *Store) credit(freed slots, err error) {
 	if err != nil || len(freed.ids) == 0 || s.freed == nil {
 		return
 	}
-	released := make([]limiter.Release, len(freed.ids))
+	released := make([]limiter.Release, 0, len(freed.ids))
 	for i, id := range freed.ids {
-		released[i] = limiter.Release{
+		if freed.shards[i] < 0 && !s.foreign {
+			continue // it was never admitted: our own limiter stamps the rows
+		}
+		released = append(released, limiter.Release{
 			Slot: limiter.Slot{ID: id, Claim: int(freed.claims[i]), Key: freed.keys[i], Shard: freed.shards[i]},
 			Mark: uint64(freed.mark),
-		}
+		})
 	}
-	s.freed(released)
+	if len(released) > 0 {
+		s.freed(released)
+	}
 }

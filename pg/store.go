@@ -37,6 +37,9 @@ type Options struct {
 	// from their workers, after that is durable: they are to be credited to the limiter. It must not block. May be nil:
 	// then the reconciler finds them.
 	Freed func([]limiter.Release)
+	// ForeignLimiter says that another limiter than the Store's own admits the rows. That one stamps no shard on them, so
+	// Freed is told of every gated row that was taken, with a negative Shard: only the limiter knows which had a slot.
+	ForeignLimiter bool
 	// Historic are the machines that keep a history, as far as this process knows: a Cancel adds to it.
 	Historic []string
 }
@@ -50,6 +53,7 @@ type Store struct {
 	interoperable bool
 	sessionless   bool // the pool's sessions may have no settings; see EnginePool
 	freed         func([]limiter.Release)
+	foreign       bool // another limiter admits; see Options
 	// The sequences behind gen_durable.id and signals.id, qualified and quoted.
 	idSequence, signalSequence string
 
@@ -99,7 +103,7 @@ func OpenOn(ctx context.Context, db DB, o Options) (*Store, error) {
 	}
 	s := &Store{
 		schema: schema, engine: o.Engine, interoperable: o.Interoperable, text: loadStatements(schema),
-		freed: o.Freed, historic: append([]string{}, o.Historic...), looked: new(atomic.Int64),
+		freed: o.Freed, foreign: o.ForeignLimiter, historic: append([]string{}, o.Historic...), looked: new(atomic.Int64),
 	}
 	if pool, ok := db.(*pgxpool.Pool); ok {
 		s.pool = pool

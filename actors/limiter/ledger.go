@@ -53,9 +53,13 @@ func (l *ledger) release(m actors.CreditSlots) {
 		delete(l.held, idOf(s))
 	}
 	for _, r := range m.Released {
-		delete(l.held, idOf(r.Slot))
+		id := idOf(r.Slot)
+		if had, ok := l.held[id]; ok && r.Shard < 0 {
+			r.Shard = had.Shard // whoever took the row knows only that it may have had one
+		}
+		delete(l.held, id)
+		l.waiting = append(l.waiting, r)
 	}
-	l.waiting = append(l.waiting, m.Released...)
 	l.count()
 }
 
@@ -104,11 +108,16 @@ func (l *ledger) slots() []limiter.Slot {
 	return slots
 }
 
-func keysOf(batch []limiter.Release) []string {
-	keys := make([]string, len(batch))
-	for i, r := range batch {
-		keys[i] = r.Key
+// known are the releases of what is known to have been a slot. The others are of rows that were taken from their workers under a
+// backend that stamps no shards: perhaps they had been denied.
+func known(batch []limiter.Release) (slots int, keys []string) {
+	keys = make([]string, 0, len(batch))
+	for _, r := range batch {
+		if r.Shard >= 0 {
+			keys = append(keys, r.Key)
+		}
 	}
+	slots = len(keys)
 	slices.Sort(keys)
-	return slices.Compact(keys)
+	return slots, slices.Compact(keys)
 }

@@ -253,8 +253,11 @@ func (l *limits) credited(m credited) {
 	l.retry.Reset()
 	l.ledger.forgetSent()
 	l.Limits.Credits.Add(1)
-	l.Limits.CreditedSlots.Add(int64(len(m.batch)))
-	l.Freed(keysOf(m.batch))
+	slots, keys := known(m.batch)
+	l.Limits.CreditedSlots.Add(int64(slots))
+	if slots > 0 {
+		l.Freed(keys)
+	}
 	l.crediting = false
 	l.credit()
 }

@@ -327,6 +327,29 @@ func TestRenewsWhatIsHeld(t *testing.T) {
 	s.eventually("the credit of the other", func() bool { return s.n.CreditedSlots.Load() == 1 })
 }
 
+// TestSlotsOfABackendWithoutStamps: of a row that was taken from its worker only the ledger knows whether it had a slot. The
+// backend is told anyway, whoever waits only of what is known.
+func TestSlotsOfABackendWithoutStamps(t *testing.T) {
+	freed := make(chan []string, 10)
+	s := start(t, &backend{}, Config{Freed: func(keys []string) { freed <- keys }})
+	s.admit("w", limiter.Request{ID: 1, Claim: 1, Gate: "g"})
+	taken := func(id int64, key string) actors.CreditSlots {
+		return actors.CreditSlots{Released: []limiter.Release{{Slot: limiter.Slot{ID: id, Claim: 1, Key: key, Shard: -1}}}}
+	}
+	s.send(taken(2, "other"))
+	s.eventually("the credit of what may have had one", func() bool { return s.n.Credits.Load() == 1 })
+	s.send(taken(1, "g"))
+	s.eventually("the credit of what had one", func() bool { return s.n.CreditedSlots.Load() == 1 && s.n.HeldNow.Load() == 0 })
+	if keys := <-freed; !slices.Equal(keys, []string{"g"}) {
+		t.Errorf("freed are %v", keys)
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if len(s.b.credited) != 2 || s.b.credited[1].Shard != 0 {
+		t.Errorf("credited are %+v", s.b.credited)
+	}
+}
+
 func TestFlush(t *testing.T) {
 	hold := make(chan struct{})
 	s := start(t, &backend{hold: hold}, Config{})

@@ -1,7 +1,8 @@
 -- Gives claimed rows back as if they had not been claimed: attempt and eligible_at as they were.
 -- $1 text worker · $2 bigint[] ids
 -- Takes the rows in id order, skipping those somebody holds. Returns how many were given back and how many are still
--- the worker's; then the gates' slots that they held, as parallel arrays, and if there are any the transaction's id. What is
+-- the worker's; then the gates' slots that they held, as parallel arrays (a negative shard
+-- is a slot only where another limiter than ours gave it), and if there are any the transaction's id. What is
 -- taken is locked, so that the update misses none of it: the old values are those of the slots given up.
 -- A row whose correlation key (of a scope of the original engine) is occupied meanwhile stays.
 -- Guard and index as in flush_next.
@@ -31,4 +32,4 @@ SELECT (SELECT count(*)::int FROM released),
          WHERE g.locked_by = $1 AND coalesce(g.status, 'failed') = 'executing') - (SELECT count(*)::int FROM released),
        coalesce(h.ids, '{}'), h.claims, h.keys, h.shards, CASE WHEN h.ids IS NOT NULL THEN pg_current_xact_id()::text::bigint ELSE 0 END
   FROM (SELECT array_agg(t.id) AS ids, array_agg(t.claims) AS claims, array_agg(t.concurrency_key) AS keys, array_agg(t.concurrency_shard) AS shards
-          FROM taken t WHERE t.concurrency_shard >= 0 AND t.concurrency_key IS NOT NULL) h
+          FROM taken t WHERE t.concurrency_shard IS NOT NULL AND t.concurrency_key IS NOT NULL) h

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -30,7 +31,17 @@ type world struct {
 	left map[int64]bool // to their leases, on purpose
 	free []int64        // rows that ran here before and could be claimed again
 
-	claim    int // asked; 0 = none in flight
+	claim int // asked; 0 = none in flight
+	// pending are rows of the last claim of which the limiter decides; admitting also while it has none, which cannot be.
+	pending   []pg.Claimed
+	admitting bool
+	// asks counts the claims; askedIn is the claim that a row came with, paused the last one that was asked before a pause.
+	asks, paused int
+	askedIn      map[int64]int
+	admitted     map[int64]bool // by the limiter, under the present claim
+	// freed are gates' keys of which a slot came free after the last time that one of their rows was denied.
+	freed map[string]bool
+
 	releases [][]int64
 	beat     []int64
 	extends  []int64
@@ -51,6 +62,12 @@ func (w *world) on(e Event) {
 		}
 		if w.draining {
 			w.t.Fatalf("row %d was started in a drain", r.ID)
+		}
+		if _, asked := asks(r); r.ConcurrencyShard != nil && *r.ConcurrencyShard < 0 || asked && !w.admitted[r.ID] {
+			w.t.Fatalf("row %d was started without its limits' consent", r.ID)
+		}
+		if w.askedIn[r.ID] <= w.paused {
+			w.t.Fatalf("row %d was claimed before a pause and started in it", r.ID)
 		}
 		w.runs[r.ID] = false
 	}
@@ -73,7 +90,7 @@ func (w *world) on(e Event) {
 	}
 	w.extends = append(w.extends, fx.Extend...)
 	if fx.ReleaseUnheld {
-		if w.claim > 0 || w.unheld {
+		if w.claim > 0 || w.admitting || w.unheld {
 			w.t.Fatal("unheld rows are released beside a claim")
 		}
 		w.unheld, w.held = true, map[int64]bool{}
@@ -87,10 +104,12 @@ func (w *world) on(e Event) {
 		}
 	}
 	if fx.Claim > 0 {
-		if w.claim > 0 || w.unheld || w.draining {
+		if w.claim > 0 || w.admitting || w.unheld || w.draining {
 			w.t.Fatal("a claim at the wrong time")
 		}
 		w.claim = fx.Claim
+		w.asks++
+		w.leavesOut(fx)
 	}
 	if fx.AskRunning {
 		w.asked, w.list = true, slices.Sorted(maps.Keys(w.runs))
@@ -104,22 +123,94 @@ func (w *world) answerClaim(t *rapid.T) {
 	}
 	asked := w.claim
 	w.claim = 0
-	var rows []pg.Claimed
+	var rows, limited []pg.Claimed
 	for range rapid.IntRange(0, asked).Draw(t, "rows") {
-		rows = append(rows, pg.Claimed{ID: w.pick(t), Machine: rapid.SampledFrom([]string{"m", "m", "m", "strange"}).Draw(t, "machine")})
-		w.owned[rows[len(rows)-1].ID] = true
+		row := pg.Claimed{ID: w.pick(t), Machine: rapid.SampledFrom([]string{"m", "m", "m", "strange"}).Draw(t, "machine")}
+		w.owned[row.ID], w.askedIn[row.ID] = true, w.asks
+		delete(w.admitted, row.ID)
+		row.ConcurrencyKey = rapid.SampledFrom([]string{"", "", "k", "g:a", "g:b"}).Draw(t, "key")
+		row.RateLimit = rapid.SampledFrom([]string{"", "", "", "r", "r:a"}).Draw(t, "rate")
+		if row.ConcurrencyKey > "" && row.ConcurrencyKey != "k" {
+			provisional := int16(pg.ProvisionalShard)
+			row.ConcurrencyShard = &provisional
+		}
+		if _, limits := asks(&row); limits {
+			limited = append(limited, row)
+		} else {
+			rows = append(rows, row)
+		}
 	}
 	switch rapid.IntRange(0, 9).Draw(t, "fate of the claim") {
 	case 0: // rows are claimed, nobody is told
 		w.on(ClaimResult{Err: errors.New("connection lost"), Unknown: true})
 	case 1:
-		for _, r := range rows {
+		for _, r := range append(rows, limited...) {
 			w.disown(r.ID)
 		}
 		w.on(ClaimResult{Err: errors.New("refused")})
 	default:
-		w.on(ClaimResult{Rows: rows, Took: time.Millisecond})
+		w.pending, w.admitting = limited, len(limited) > 0
+		w.on(ClaimResult{Rows: rows, Pending: len(limited), Took: time.Millisecond})
 	}
+}
+
+// leavesOut expects that a claim which is made when no rows are on their way back looks at the keys that were freed.
+func (w *world) leavesOut(fx *Effects) {
+	if w.core.releasing > 0 {
+		return
+	}
+	for key := range w.freed {
+		if e := w.core.limits.denied[limitKey{limiter.KindGate, key}]; e != nil && e.closed {
+			w.t.Fatalf("a claim leaves out %q, of which a slot came free since it was full: %v", key, fx.Limits.BusyGates)
+		}
+	}
+}
+
+// answerAdmission lets the limiter decide about what was claimed, or fail with the rows or without.
+func (w *world) answerAdmission(t *rapid.T) {
+	if !w.admitting {
+		return
+	}
+	e := AdmitResult{Rows: w.pending}
+	w.pending, w.admitting = nil, false
+	switch rapid.IntRange(0, 9).Draw(t, "fate of the admission") {
+	case 0:
+		e.Err = errors.New("nobody has decided")
+	case 1: // whoever had the rows is gone
+		e = AdmitResult{Err: errors.New("lost")}
+	default:
+		for i := range e.Rows {
+			e.Decisions = append(e.Decisions, w.decide(t, &e.Rows[i]))
+		}
+	}
+	if e.Err != nil {
+		clear(w.freed) // nobody knows of these keys
+	}
+	w.on(e)
+}
+
+// decide draws what the limiter says of a row.
+func (w *world) decide(t *rapid.T, row *pg.Claimed) limiter.Decision {
+	q, _ := asks(row)
+	d := limiter.Decision{Verdict: rapid.SampledFrom([]limiter.Verdict{
+		limiter.Admitted, limiter.Admitted, limiter.Admitted, limiter.Saturated, limiter.Saturated, limiter.Contended, limiter.Unconfigured, limiter.NotOwned,
+	}).Draw(t, "verdict")}
+	switch {
+	case d.Verdict == limiter.Admitted:
+		w.admitted[row.ID] = true
+		d.Shard = rapid.Int16Range(0, 3).Draw(t, "shard")
+		return d
+	case d.Verdict == limiter.NotOwned:
+		clear(w.freed)
+		return d
+	case q.Gate != "" && (q.Rate == "" || rapid.Bool().Draw(t, "the gate denies")):
+		d.By, d.Key, d.RetryIn = limiter.KindGate, q.Gate, -1
+		delete(w.freed, q.Gate)
+	default:
+		d.By, d.Key = limiter.KindRate, q.Rate
+		d.RetryIn = time.Duration(rapid.IntRange(-1, 100).Draw(t, "tokens in")) * time.Millisecond
+	}
+	return d
 }
 
 // pick returns a row to claim: a new one, or one that ran here before, perhaps with the report of its end on the way.
@@ -156,7 +247,7 @@ func (w *world) endRun(t *rapid.T) {
 	end := actors.StepEnded{ID: id, Delay: -1, Took: time.Millisecond}
 	if !w.runs[id] {
 		end.End = rapid.SampledFrom([]actors.StepEnd{
-			actors.EndCommitted, actors.EndCommitted, actors.EndStale, actors.EndVanished, actors.EndAbandoned, actors.EndUnknown,
+			actors.EndCommitted, actors.EndCommitted, actors.EndStale, actors.EndVanished, actors.EndAbandoned, actors.EndUnknown, actors.EndDenied,
 		}).Draw(t, "end")
 		switch end.End {
 		case actors.EndCommitted, actors.EndStale:
@@ -165,6 +256,9 @@ func (w *world) endRun(t *rapid.T) {
 			}
 		case actors.EndVanished, actors.EndAbandoned:
 			w.left[id] = true
+		case actors.EndDenied: // its next step found the gate full
+			end.Denied = limiter.Decision{Verdict: limiter.Saturated, By: limiter.KindGate, Key: "g:b", RetryIn: -1}
+			delete(w.freed, "g:b")
 		}
 	}
 	delete(w.runs, id)
@@ -259,6 +353,8 @@ func (w *world) settle(t *rapid.T) {
 		case w.claim > 0:
 			w.claim = 0
 			w.on(ClaimResult{})
+		case w.admitting:
+			w.answerAdmission(t)
 		case len(w.releases) > 0:
 			w.answerRelease()
 		case w.beat != nil:
@@ -291,18 +387,20 @@ func (w *world) settle(t *rapid.T) {
 	}
 }
 
-// TestNoRowIsLost: whatever happens in whatever order, at most Concurrency rows run, none runs twice at once,
-// and in the end every row that was claimed has ended, was given back, or is left to its lease on purpose.
+// TestNoRowIsLost: whatever happens in whatever order, at most Concurrency rows run, none runs twice at once, none without the
+// consent of its limits, and none that was claimed before a pause once that has begun; a key of which a slot came free is
+// claimed again; and in the end every row that was claimed has ended, was given back, or is left to its lease on purpose. 100 cases, about 0.1 s on a quiet machine.
 func TestNoRowIsLost(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
 			t: t, slots: rapid.IntRange(1, 5).Draw(t, "slots"), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 			owned: map[int64]bool{}, runs: map[int64]bool{}, left: map[int64]bool{},
+			admitted: map[int64]bool{}, askedIn: map[int64]int{}, freed: map[string]bool{},
 		}
 		w.core = New(Config{
-			Concurrency: w.slots,
-			Knows:       func(s pg.StepRef) bool { return s.Machine != "strange" },
+			Concurrency: w.slots, Gates: []string{"g"},
+			Knows: func(s pg.StepRef) bool { return s.Machine != "strange" },
 		}, rapid.Bool().Draw(t, "resumed"), w.now)
 		// As if it had been busy before: rows are claimed ahead.
 		w.core.demand.perSecond, w.core.demand.lastEnd = rapid.SampledFrom([]float64{0, 300, 3000}).Draw(t, "rate"), w.now
@@ -333,7 +431,27 @@ func TestNoRowIsLost(t *testing.T) {
 			},
 			"poke":       func(*rapid.T) { w.on(Poked{}) },
 			"poke later": func(*rapid.T) { w.on(Poked{In: 30 * time.Millisecond}) },
-			"pause":      func(*rapid.T) { w.on(Paused{}) },
+			"pause": func(*rapid.T) {
+				w.paused = w.asks
+				w.on(Paused{})
+			},
+			"admission answers":  w.answerAdmission,
+			"admission answers ": w.answerAdmission, // twice as often
+			"slots come free": func(t *rapid.T) {
+				key := rapid.SampledFrom([]string{"g:a", "g:b"}).Draw(t, "of")
+				w.freed[key] = true
+				w.on(Freed{Keys: []string{key}})
+			},
+			"limits change": func(t *rapid.T) {
+				var c limiter.Config
+				if rapid.Bool().Draw(t, "with the gate") {
+					c.Gates = []limiter.Gate{{Name: "g", Limit: 1}}
+				}
+				if rapid.Bool().Draw(t, "with the rate") {
+					c.Rates = []limiter.Rate{{Name: "r", Allowed: 1, Per: time.Second}}
+				}
+				w.on(InForce{Config: c})
+			},
 			"cancel": func(t *rapid.T) {
 				w.on(CancelRequested{ID: rapid.Int64Range(1, w.nextID+1).Draw(t, "id"), Reason: "r"})
 			},

@@ -1,0 +1,195 @@
+package gendurable_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gendurable/gendurable"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/limiter"
+)
+
+// inMemory is a limiter of gates that lives in this process and knows nothing of the database: nobody stamps a row with the
+// slot that it has, and a slot that is not given back is renewed for ever, as one in Redis is.
+type inMemory struct {
+	mu      sync.Mutex // guards all below
+	config  limiter.Config
+	limits  map[string]int
+	holders map[string]map[limiter.Slot]bool // by key
+	granted int
+}
+
+func newInMemory() *inMemory {
+	return &inMemory{limits: map[string]int{}, holders: map[string]map[limiter.Slot]bool{}}
+}
+
+func (m *inMemory) SyncConfig(_ context.Context, own limiter.Config) (limiter.Config, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(own.Rates) > 0 {
+		m.config.Rates = own.Rates // which are never used up
+	}
+	for _, g := range own.Gates {
+		if _, known := m.limits[g.Name]; !known {
+			m.config.Gates = append(m.config.Gates, g)
+		}
+		m.limits[g.Name] = g.Limit
+	}
+	return m.config, nil
+}
+
+func (m *inMemory) RemoveConfig(context.Context, ...limiter.Name) error {
+	return errors.New("no test removes a limit")
+}
+
+func (m *inMemory) Admit(_ context.Context, _ string, requests []limiter.Request) ([]limiter.Decision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	decisions := make([]limiter.Decision, len(requests))
+	for i, r := range requests {
+		if r.Gate == "" {
+			continue
+		}
+		held := m.holders[r.Gate]
+		if held == nil {
+			held = map[limiter.Slot]bool{}
+			m.holders[r.Gate] = held
+		}
+		slot := limiter.Slot{ID: r.ID, Claim: r.Claim, Key: r.Gate}
+		if !held[slot] && len(held) >= m.limits[limiter.NameOf(r.Gate)] {
+			decisions[i] = limiter.Decision{Verdict: limiter.Saturated, By: limiter.KindGate, Key: r.Gate, RetryIn: -1}
+			continue
+		}
+		m.granted++
+		held[slot] = true
+	}
+	return decisions, nil
+}
+
+func (m *inMemory) Credit(_ context.Context, released []limiter.Release) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range released {
+		delete(m.holders[r.Key], limiter.Slot{ID: r.ID, Claim: r.Claim, Key: r.Key})
+	}
+	return nil
+}
+
+func (m *inMemory) Renew(context.Context, []limiter.Slot, time.Duration) error { return nil }
+
+func (m *inMemory) Reconcile(context.Context) (limiter.Reconciled, error) {
+	return limiter.Reconciled{}, nil
+}
+
+// taken is how many slots of a key are taken.
+func (m *inMemory) taken(key string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.holders[key])
+}
+
+// TestGatesOfAnotherLimiter: with a limiter that is not the database's, gates hold over engines and chains, and all slots are
+// free in the end.
+func TestGatesOfAnotherLimiter(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	inside := newTurnstile()
+	m := fsm.New[number]("m", fsm.Inline()).
+		Step("keep", func(_ context.Context, c *fsm.Call[number]) (fsm.Outcome, error) {
+			defer inside.enter("g")()
+			return fsm.Next("change"), nil
+		}).
+		Step("change", func(_ context.Context, c *fsm.Call[number]) (fsm.Outcome, error) {
+			defer inside.enter("g")()
+			return fsm.Next("end").ConcurrencyKey("h:x"), nil
+		}).
+		Step("end", func(_ context.Context, c *fsm.Call[number]) (fsm.Outcome, error) {
+			defer inside.enter("h")()
+			return fsm.Done(1), nil
+		})
+	memory := newInMemory()
+	cfg := gendurable.Config{
+		Machines: []fsm.Definition{m, double}, Limiter: memory, Gates: map[string]gendurable.Gate{"g": {Limit: 3}, "h": {Limit: 2}},
+		RateLimits: map[string]gendurable.RateLimit{"r": {Allowed: 1, Per: time.Hour}},
+		PollBusy:   20 * time.Millisecond, PollIdle: 50 * time.Millisecond,
+	}
+	one := start(t, pool, cfg)
+	start(t, pool, cfg)
+	for range 60 {
+		insert(t, one, m.New(number{}, fsm.ConcurrencyKey("g")))
+	}
+	terminal(t, pool, 60)
+	if inside.most["g"] > 3 || inside.most["h"] > 2 || inside.passed != 180 {
+		t.Errorf("at most %v ran at once, of %d steps", inside.most, inside.passed)
+	}
+	client, err := gendurable.NewClient(t.Context(), pool, gendurable.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := settles(t, client, double.New(number{1}, fsm.RateLimit("r"))); !s.Done() { // a client has no limiter to ask
+		t.Errorf("what a client inserted ended as %+v", s)
+	}
+	eventually(t, "all slots are free", func() bool { return memory.taken("g") == 0 && memory.taken("h:x") == 0 })
+	if n := count(t, pool, `SELECT count(*) FROM gen_durable_buckets`); n != 0 {
+		t.Errorf("the database counts %d slots", n)
+	}
+}
+
+// TestSlotsOfRowsThatNeverRan: what is claimed and admitted, and given back without having run, gives its slot back: rows
+// whose step this process does not know, rows that wait behind slow steps, and those of an engine that stops.
+func TestSlotsOfRowsThatNeverRan(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	memory := newInMemory()
+	g := newGate()
+	slow := g.machine("slow")
+	quick := fsm.NewJob("quick", func(context.Context, *fsm.JobCall[number]) (int, error) { return 0, nil })
+	newer := fsm.NewJob("newer", func(context.Context, *fsm.JobCall[number]) (int, error) { return 0, nil })
+	engine := start(t, pool, gendurable.Config{
+		Machines: []fsm.Definition{slow, quick}, Limiter: memory, Gates: map[string]gendurable.Gate{"g": {Limit: 100}},
+		Queues: map[string]gendurable.Queue{"default": {Concurrency: 2}}, DrainTimeout: time.Millisecond,
+		PollBusy: 20 * time.Millisecond, PollIdle: 50 * time.Millisecond,
+	})
+	client, err := gendurable.NewClient(t.Context(), pool, gendurable.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unknown []fsm.Instance
+	for i := range 5 {
+		unknown = append(unknown, newer.New(number{i}, fsm.ConcurrencyKey("g")))
+	}
+	if _, err := client.InsertMany(t.Context(), unknown); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "rows that cannot run here are claimed, and give their slots back", func() bool {
+		memory.mu.Lock()
+		granted := memory.granted
+		memory.mu.Unlock()
+		return granted > 0 && memory.taken("g") == 0
+	})
+
+	var busy []fsm.Instance
+	for i := range 400 { // so fast that the next rows are claimed ahead, until it is the turn of the slow ones
+		busy = append(busy, quick.New(number{i}, fsm.ConcurrencyKey("g"), fsm.Priority(-1)))
+	}
+	for i := range 50 {
+		busy = append(busy, slow.New(number{i}, fsm.ConcurrencyKey("g")))
+	}
+	if _, err := engine.InsertMany(t.Context(), busy); err != nil {
+		t.Fatal(err)
+	}
+	<-g.entered
+	<-g.entered
+	t.Logf("%d slots are taken by two steps and what was claimed ahead", memory.taken("g"))
+	eventually(t, "only the two that run have a slot", func() bool { return memory.taken("g") == 2 })
+	stop(t, engine) // which interrupts them
+	if n := memory.taken("g"); n != 0 {
+		t.Errorf("%d slots are taken after the stop", n)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM gen_durable WHERE status = 'runnable'`); n != 55 {
+		t.Errorf("%d rows wait, expected 55", n)
+	}
+}
