@@ -268,11 +268,19 @@ func (c *Client) SignalMany(ctx context.Context, deliveries []instance.Delivery)
 }
 
 // Cancel ends an instance as failed with "cancelled: " and the reason. It fails with ErrNotFound when there is no such
-// instance; a repeated Cancel is harmless. With instance.Cascade (gendurable.Cascade) its descendants follow.
+// instance; a repeated Cancel is harmless. With instance.Cascade (gendurable.Cascade) its descendants follow. A key is resolved
+// once, by a read before: a request that is sent again must not meet the key's next occupant.
 func (c *Client) Cancel(ctx context.Context, ref instance.Ref, reason string, opts ...instance.CancelOption) (instance.Cancellation, error) {
 	to, err := target(ref)
 	if err != nil {
 		return "", err
+	}
+	if to.GetKey() != "" {
+		occupant, err := c.Get(ctx, ref)
+		if err != nil {
+			return "", err
+		}
+		to = &messages.Target{Address: &messages.Target_Id{Id: int64(occupant.ID)}}
 	}
 	m := &messages.Cancel{Id: c.id(), Target: to, Reason: fsm.CleanError(reason), Cascade: instance.CancellingOf(opts).Cascade}
 	reply, err := c.call(ctx, m)
