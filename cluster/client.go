@@ -133,7 +133,7 @@ func (c *ClientConfig) fill() error {
 			refuse("Gateways: %q must be host:port", g)
 		}
 	}
-	if c.System != nil && len(c.Gateways) > 0 && c.System.Address() == "nonhost" {
+	if c.System != nil && len(c.Gateways) > 0 && c.System.Address() == unreachable {
 		refuse("System: has no Remote that was started, so gateways elsewhere cannot answer; see OpenRemote")
 	}
 	if c.System != nil && (c.Address != "" || c.Advertise != "" || c.TLS != nil || c.Allow != nil) {
@@ -356,7 +356,7 @@ func (c *Client) Await(ctx context.Context, ref instance.Ref, opts ...instance.A
 // Poke tells schedulers that the queues have runnable work: a hint, which may get lost. It does not wait.
 func (c *Client) Poke(queues ...string) {
 	if len(queues) > 0 && c.done.Err() == nil {
-		c.system.Root.Send(c.gateway(c.at.Load()), &messages.Poke{Queues: queues})
+		_ = guarded(func() { c.system.Root.Send(c.gateway(c.at.Load()), &messages.Poke{Queues: queues}) })
 	}
 }
 

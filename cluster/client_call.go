@@ -176,10 +176,13 @@ var errSilence = errors.New("gendurable: the gateway did not answer in time")
 // ask sends one message and waits for its reply.
 func (c *Client) ask(ctx context.Context, to *actor.PID, m messages.Request, patience time.Duration) (messages.Reply, error) {
 	p := &inbox{replies: make(chan any, 1)}
-	// The firewall lets replies through to futures alone. The library's own cannot be waited for together with a context.
-	self, _ := c.system.ProcessRegistry.Add(p, futurePrefix+"/"+c.token+"/"+strconv.FormatUint(c.n.Add(1), 36))
+	// The firewall lets replies through to such names alone. The library's own futures cannot be waited for together with a context.
+	self, _ := c.system.ProcessRegistry.Add(p, futurePrefix+c.token+"/"+strconv.FormatUint(c.n.Add(1), 36))
 	defer c.system.ProcessRegistry.Remove(self)
-	c.system.Root.RequestWithCustomSender(to, m, self)
+	// The library panics when its Remote has just been closed.
+	if err := guarded(func() { c.system.Root.RequestWithCustomSender(to, m, self) }); err != nil {
+		return nil, fmt.Errorf("gendurable: send a request to %s: %w", to.Address, err)
+	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {

@@ -21,7 +21,7 @@ import (
 // and lets through only
 //
 //   - requests and pokes to gateways, and pokes to the actors of queues;
-//   - replies to futures: actors whose name begins with "future", which the library and our Client use;
+//   - replies to what a Client awaits them with, whose name nobody can guess;
 //   - for targets that are not an engine's, what Allow allows.
 //
 // Everything else is dropped and counted: system messages, events, types that this process does not know, bytes that do
@@ -180,7 +180,11 @@ func within(i int32, n int) bool { return i >= 0 && int(i) < n }
 
 const (
 	enginePrefix = "gendurable/" // of the names of all actors of all engines
-	futurePrefix = "future"
+	// futurePrefix is that of a Client's inboxes, before its random token. The library's own futures are future$1, future$2, …:
+	// it waits by them for answers of its own actors, and panics when somebody else's comes first.
+	futurePrefix = "future/"
+	// unreachable is the address of a system without a Remote, and a name for the own system in every other.
+	unreachable = "nonhost"
 )
 
 var (

@@ -130,7 +130,8 @@ func (s *guardedStream) take(m *remote.RemoteMessage) bool {
 		if s.announced != "" || server.GetAddress() == "" {
 			break
 		}
-		if server.Address == s.f.system.Address() {
+		// "nonhost" is what the library calls every process by that has no Remote: replies to it would go to our own actors.
+		if server.Address == s.f.system.Address() || server.Address == unreachable {
 			s.f.drop(&s.f.counts.forged, s.peer, "a peer that claims this node's address")
 			return false
 		}
