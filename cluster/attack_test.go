@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -212,6 +213,29 @@ func TestAttacks(t *testing.T) {
 			}
 			return b
 		}, oversized},
+		"far too many messages": {func(a *attacker) *remote.MessageBatch {
+			b := a.to(gatewayName, insert)
+			b.Envelopes = slices.Repeat(b.Envelopes, 100_000)
+			return b
+		}, oversized},
+		"far too many names": {func(a *attacker) *remote.MessageBatch {
+			b := a.to(gatewayName, insert)
+			b.TypeNames = append(b.TypeNames, make([]string, 1_000_000)...)
+			return b
+		}, oversized},
+		"far too many headers": {func(a *attacker) *remote.MessageBatch {
+			b := a.to(gatewayName, insert)
+			header := make(map[string]string)
+			for i := range 20_000 {
+				header[fmt.Sprint(i)] = ""
+			}
+			b.Envelopes[0].MessageHeader = &remote.MessageHeader{HeaderData: header}
+			return b
+		}, oversized},
+		"far too many parts": {to(gatewayName, &messages.InsertMany{Id: "evil",
+			Inserts: slices.Repeat([]*messages.Insert{{}}, 300_000)}), oversized},
+		"far too many parts inside": {to(gatewayName, &messages.InsertMany{Id: "evil", Inserts: []*messages.Insert{{Options: &messages.InsertOptions{
+			CorrelationScope: &messages.CorrelationScope{Statuses: make([]string, 300_000)}}}}}), oversized},
 	} {
 		t.Run(what, func(t *testing.T) {
 			a := attack(t, n, nowhere())

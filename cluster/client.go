@@ -191,9 +191,12 @@ func (c *Client) Insert(ctx context.Context, inst fsm.Instance, opts ...fsm.Inse
 	return instance.ID(r.Id), nil
 }
 
-// InsertMany commits any number of instances in one statement and answers in order. An occupied correlation key is an
-// answer, not an error; an invalid instance fails the whole call. Together they have at most 32 MiB.
+// InsertMany commits many instances in one statement and answers in order. An occupied correlation key is an
+// answer, not an error; an invalid instance fails the whole call. They are 20,000 at most, and have at most 32 MiB together.
 func (c *Client) InsertMany(ctx context.Context, insts []fsm.Instance) ([]instance.InsertResult, error) {
+	if err := checkMany(len(insts)); err != nil {
+		return nil, err
+	}
 	m := &messages.InsertMany{Id: c.id()}
 	for i, inst := range insts {
 		in, err := c.insert(inst, nil)
@@ -235,9 +238,12 @@ func (c *Client) Signal(ctx context.Context, to instance.Ref, name string, paylo
 	return err
 }
 
-// SignalMany delivers any number of signals in one round trip and answers one by one, in order. An invalid delivery fails the
-// whole call before anything is sent. Together they have at most 32 MiB.
+// SignalMany delivers many signals in one round trip and answers one by one, in order. An invalid delivery fails the
+// whole call before anything is sent. They are 20,000 at most, and have at most 32 MiB together.
 func (c *Client) SignalMany(ctx context.Context, deliveries []instance.Delivery) ([]instance.SignalResult, error) {
+	if err := checkMany(len(deliveries)); err != nil {
+		return nil, err
+	}
 	m := &messages.SignalMany{Id: c.id()}
 	for i, d := range deliveries {
 		s, err := c.signal(d)

@@ -95,6 +95,14 @@ func GatewayPID(address, engine string) *actor.PID {
 	return actor.NewPID(address, actors.NameRoot(engine)+"/"+actors.NameGateway)
 }
 
+// checkMany refuses a request that a firewall would drop.
+func checkMany(n int) error {
+	if n > maxMany {
+		return fmt.Errorf("%w: the request has %d parts, more than %d; send it in several", instance.ErrInvalid, n, maxMany)
+	}
+	return nil
+}
+
 // call carries a request to its answer: it takes a turn, and then tries for as long as Patience.
 func (c *Client) call(ctx context.Context, m messages.Request) (messages.Reply, error) {
 	size := int64(proto.Size(m))

@@ -50,7 +50,7 @@ type FirewallStats struct {
 	Malformed int64
 	// Forged are messages for another node, or from a sender that is not at the address that its node announced.
 	Forged int64
-	// Oversized are batches with more messages, or more bytes, than a peer of ours ever sends.
+	// Oversized are batches with more messages or more bytes, and messages with more parts, than a peer of ours ever sends.
 	Oversized int64
 	// Calls are unary calls, which nothing of ours makes.
 	Calls int64
@@ -127,9 +127,9 @@ func (f *Firewall) filter(peer, announced string, b *remote.MessageBatch) {
 		b.Envelopes = nil
 		return
 	}
-	kept := b.Envelopes[:0]
+	kept, left := b.Envelopes[:0], maxBatchElements
 	for _, e := range b.Envelopes {
-		if f.take(peer, announced, b, e) {
+		if f.take(peer, announced, b, e, &left) {
 			kept = append(kept, e)
 		}
 	}
@@ -137,8 +137,8 @@ func (f *Firewall) filter(peer, announced string, b *remote.MessageBatch) {
 	f.counts.passed.Add(int64(len(kept)))
 }
 
-// take decides about one message.
-func (f *Firewall) take(peer, announced string, b *remote.MessageBatch, e *remote.MessageEnvelope) bool {
+// take decides about one message. left is how many elements the batch may still have.
+func (f *Firewall) take(peer, announced string, b *remote.MessageBatch, e *remote.MessageEnvelope, left *int) bool {
 	if e == nil || !within(e.Target, len(b.Targets)) || !within(e.TypeId, len(b.TypeNames)) ||
 		e.Sender != 0 && !within(e.Sender-1, len(b.Senders)) || e.SerializerId != 0 {
 		f.drop(&f.counts.malformed, peer, "a message with an index out of bounds")
@@ -166,6 +166,11 @@ func (f *Firewall) take(peer, announced string, b *remote.MessageBatch, e *remot
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(name)
 	if err != nil {
 		f.drop(&f.counts.unknown, peer, "a message of an unknown type", "type", string(name))
+		return false
+	}
+	n := elements(e.MessageData, kind.Descriptor(), maxElements)
+	if *left -= n; n > maxElements || *left < 0 {
+		f.drop(&f.counts.oversized, peer, "an oversized message", "type", string(name))
 		return false
 	}
 	// The library would end the stream, and with it whatever else is in the batch.
