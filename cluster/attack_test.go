@@ -285,6 +285,9 @@ func TestWhatMayComeIn(t *testing.T) {
 	a.send(batch(a.to(gatewayName, &messages.Poke{Queues: []string{"orders"}})))
 	a.send(batch(a.to("host", &messages.Hello{Id: "h"})))
 	eventually(t, "a poke and a message to the host", func() bool { return n.pokes.Load() > 0 && n.allowed.Load() > 0 })
+	passed := n.remote.Firewall().Stats().Passed
+	a.send(batch(a.to("gendurable/gendurable/queue/steps", new(messages.Poke)))) // a name like any other
+	eventually(t, "a poke of a queue", func() bool { return n.remote.Firewall().Stats().Passed > passed })
 	newer := a.to(gatewayName, &messages.Insert{Id: "of the next version", Machine: "m"})
 	data := protowire.AppendTag(newer.Envelopes[0].MessageData, 5000, protowire.BytesType)
 	newer.Envelopes[0].MessageData = protowire.AppendString(data, "what this version has never heard of")

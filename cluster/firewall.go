@@ -212,10 +212,11 @@ func (f *Firewall) allowed(target string, name protoreflect.FullName) bool {
 	if rest, ours := strings.CutPrefix(target, enginePrefix); ours {
 		// gendurable/<engine>/...; neither the engine's name nor a queue's has a slash, see package actors.
 		_, path, _ := strings.Cut(rest, "/")
+		queue, isQueue := strings.CutPrefix(path, "queue/")
 		switch {
 		case path == "gateway":
 			return requestNames[name] || name == pokeName
-		case path == "poke", strings.HasPrefix(path, "queue/") && !strings.HasSuffix(path, "/steps") && !strings.Contains(path, "/step/"):
+		case path == "poke", isQueue && !strings.Contains(queue, "/"): // and not what is below the queue
 			return name == pokeName
 		}
 		return false
