@@ -154,6 +154,9 @@ func (c *Config) validateRemote() []error {
 		if t.RootCAs == nil {
 			refuse("TLS: needs RootCAs, those that vouch for your nodes; with the system's, every public web site could be one")
 		}
+		if t.GetConfigForClient != nil {
+			refuse("TLS: GetConfigForClient could let in peers without a certificate; for one that changes use GetCertificate and GetClientCertificate")
+		}
 		if t.InsecureSkipVerify {
 			refuse("TLS: InsecureSkipVerify lets anybody be a node")
 		}
