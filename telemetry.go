@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/internal/telemetry"
 	"github.com/gendurable/gendurable/pg"
 )
@@ -13,7 +14,7 @@ import (
 func (e *Engine) observe() error {
 	queues := make(map[string]telemetry.Queue, len(e.cfg.Queues))
 	for name, q := range e.cfg.Queues {
-		queues[name] = telemetry.Queue{Counters: e.tree.queueCounters[name].all, Concurrency: q.Concurrency}
+		queues[name] = telemetry.Queue{Counters: e.tree.queueCounters[name].all, Slots: e.slots(name, q)}
 	}
 	t, err := telemetry.New(telemetry.Config{
 		Engine: e.cfg.Name, Tracers: e.cfg.TracerProvider, Meters: e.cfg.MeterProvider,
@@ -24,6 +25,17 @@ func (e *Engine) observe() error {
 	}
 	e.telemetry, e.Client.tracer = t, t.Tracer()
 	return nil
+}
+
+// slots says how many steps of a queue may run in this process: each of its lanes that are here has its own.
+func (e *Engine) slots(queue string, q Queue) func() int64 {
+	return func() int64 {
+		lanes := max(1, q.Lanes)
+		if q.Lanes > 0 && e.cfg.Cluster != nil {
+			lanes = max(1, cluster.LanesHere(e.Members(), queue)) // without a lane, the queue may have a sweeper
+		}
+		return int64(lanes) * int64(q.Concurrency)
+	}
 }
 
 // reports is whom actors report to; nil = nobody.

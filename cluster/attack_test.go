@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -176,6 +177,8 @@ func TestAttacks(t *testing.T) {
 		"insert to a queue":    {to("gendurable/gendurable/queue/orders", insert), denied},
 		"poke the flusher":     {to("gendurable/gendurable/flusher/0", new(messages.Poke)), denied},
 		"poke the steps":       {to("gendurable/gendurable/queue/orders/steps", new(messages.Poke)), denied},
+		"reply to a future":    {to("future$1", &messages.Inserted{RequestId: "x", Id: 1}), denied},
+		"answer to a future":   {to("future$1", new(actor.DeadLetterResponse)), denied},
 		"stop a future":        {to("future$1", new(actor.Stop)), denied},
 		"request to a future":  {to("future$1", insert), denied},
 		"stop the host":        {to("host", new(actor.Stop)), denied},
@@ -210,6 +213,29 @@ func TestAttacks(t *testing.T) {
 			}
 			return b
 		}, oversized},
+		"far too many messages": {func(a *attacker) *remote.MessageBatch {
+			b := a.to(gatewayName, insert)
+			b.Envelopes = slices.Repeat(b.Envelopes, 100_000)
+			return b
+		}, oversized},
+		"far too many names": {func(a *attacker) *remote.MessageBatch {
+			b := a.to(gatewayName, insert)
+			b.TypeNames = append(b.TypeNames, make([]string, 1_000_000)...)
+			return b
+		}, oversized},
+		"far too many headers": {func(a *attacker) *remote.MessageBatch {
+			b := a.to(gatewayName, insert)
+			header := make(map[string]string)
+			for i := range 20_000 {
+				header[fmt.Sprint(i)] = ""
+			}
+			b.Envelopes[0].MessageHeader = &remote.MessageHeader{HeaderData: header}
+			return b
+		}, oversized},
+		"far too many parts": {to(gatewayName, &messages.InsertMany{Id: "evil",
+			Inserts: slices.Repeat([]*messages.Insert{{}}, 300_000)}), oversized},
+		"far too many parts inside": {to(gatewayName, &messages.InsertMany{Id: "evil", Inserts: []*messages.Insert{{Options: &messages.InsertOptions{
+			CorrelationScope: &messages.CorrelationScope{Statuses: make([]string, 300_000)}}}}}), oversized},
 	} {
 		t.Run(what, func(t *testing.T) {
 			a := attack(t, n, nowhere())
@@ -259,6 +285,9 @@ func TestWhatMayComeIn(t *testing.T) {
 	a.send(batch(a.to(gatewayName, &messages.Poke{Queues: []string{"orders"}})))
 	a.send(batch(a.to("host", &messages.Hello{Id: "h"})))
 	eventually(t, "a poke and a message to the host", func() bool { return n.pokes.Load() > 0 && n.allowed.Load() > 0 })
+	passed := n.remote.Firewall().Stats().Passed
+	a.send(batch(a.to("gendurable/gendurable/queue/steps", new(messages.Poke)))) // a name like any other
+	eventually(t, "a poke of a queue", func() bool { return n.remote.Firewall().Stats().Passed > passed })
 	newer := a.to(gatewayName, &messages.Insert{Id: "of the next version", Machine: "m"})
 	data := protowire.AppendTag(newer.Envelopes[0].MessageData, 5000, protowire.BytesType)
 	newer.Envelopes[0].MessageData = protowire.AppendString(data, "what this version has never heard of")
@@ -287,10 +316,11 @@ func TestStreamsOutOfTurn(t *testing.T) {
 	a.send(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_ConnectRequest{ConnectRequest: &remote.ConnectRequest{
 		ConnectionType: &remote.ConnectRequest_ClientConnection{ClientConnection: new(remote.ClientConnection)}}}})
 	a.send(hello(n.remote.Address()))
+	a.send(hello("nonhost")) // which the library takes for this node, too
 	a.send(hello(nowhere()))
 	a.send(hello(nowhere())) // twice
 	a.got("in turn at last")
-	if now := stats(); now.Malformed != before.Malformed+7 || now.Forged != before.Forged+1 {
+	if now := stats(); now.Malformed != before.Malformed+7 || now.Forged != before.Forged+2 {
 		t.Errorf("counted %+v, before %+v", now, before)
 	}
 	if _, evil := n.inserts.Load("evil"); evil {

@@ -133,7 +133,7 @@ func (c *ClientConfig) fill() error {
 			refuse("Gateways: %q must be host:port", g)
 		}
 	}
-	if c.System != nil && len(c.Gateways) > 0 && c.System.Address() == "nonhost" {
+	if c.System != nil && len(c.Gateways) > 0 && c.System.Address() == unreachable {
 		refuse("System: has no Remote that was started, so gateways elsewhere cannot answer; see OpenRemote")
 	}
 	if c.System != nil && (c.Address != "" || c.Advertise != "" || c.TLS != nil || c.Allow != nil) {
@@ -191,9 +191,12 @@ func (c *Client) Insert(ctx context.Context, inst fsm.Instance, opts ...fsm.Inse
 	return instance.ID(r.Id), nil
 }
 
-// InsertMany commits any number of instances in one statement and answers in order. An occupied correlation key is an
-// answer, not an error; an invalid instance fails the whole call. Together they have at most 32 MiB.
+// InsertMany commits many instances in one statement and answers in order. An occupied correlation key is an
+// answer, not an error; an invalid instance fails the whole call. They are 20,000 at most, and have at most 32 MiB together.
 func (c *Client) InsertMany(ctx context.Context, insts []fsm.Instance) ([]instance.InsertResult, error) {
+	if err := checkMany(len(insts)); err != nil {
+		return nil, err
+	}
 	m := &messages.InsertMany{Id: c.id()}
 	for i, inst := range insts {
 		in, err := c.insert(inst, nil)
@@ -235,9 +238,12 @@ func (c *Client) Signal(ctx context.Context, to instance.Ref, name string, paylo
 	return err
 }
 
-// SignalMany delivers any number of signals in one round trip and answers one by one, in order. An invalid delivery fails the
-// whole call before anything is sent. Together they have at most 32 MiB.
+// SignalMany delivers many signals in one round trip and answers one by one, in order. An invalid delivery fails the
+// whole call before anything is sent. They are 20,000 at most, and have at most 32 MiB together.
 func (c *Client) SignalMany(ctx context.Context, deliveries []instance.Delivery) ([]instance.SignalResult, error) {
+	if err := checkMany(len(deliveries)); err != nil {
+		return nil, err
+	}
 	m := &messages.SignalMany{Id: c.id()}
 	for i, d := range deliveries {
 		s, err := c.signal(d)
@@ -268,11 +274,19 @@ func (c *Client) SignalMany(ctx context.Context, deliveries []instance.Delivery)
 }
 
 // Cancel ends an instance as failed with "cancelled: " and the reason. It fails with ErrNotFound when there is no such
-// instance; a repeated Cancel is harmless. With instance.Cascade (gendurable.Cascade) its descendants follow.
+// instance; a repeated Cancel is harmless. With instance.Cascade (gendurable.Cascade) its descendants follow. A key is resolved
+// once, by a read before: a request that is sent again must not meet the key's next occupant.
 func (c *Client) Cancel(ctx context.Context, ref instance.Ref, reason string, opts ...instance.CancelOption) (instance.Cancellation, error) {
 	to, err := target(ref)
 	if err != nil {
 		return "", err
+	}
+	if to.GetKey() != "" {
+		occupant, err := c.Get(ctx, ref)
+		if err != nil {
+			return "", err
+		}
+		to = &messages.Target{Address: &messages.Target_Id{Id: int64(occupant.ID)}}
 	}
 	m := &messages.Cancel{Id: c.id(), Target: to, Reason: fsm.CleanError(reason), Cascade: instance.CancellingOf(opts).Cascade}
 	reply, err := c.call(ctx, m)
@@ -348,7 +362,7 @@ func (c *Client) Await(ctx context.Context, ref instance.Ref, opts ...instance.A
 // Poke tells schedulers that the queues have runnable work: a hint, which may get lost. It does not wait.
 func (c *Client) Poke(queues ...string) {
 	if len(queues) > 0 && c.done.Err() == nil {
-		c.system.Root.Send(c.gateway(c.at.Load()), &messages.Poke{Queues: queues})
+		_ = guarded(func() { c.system.Root.Send(c.gateway(c.at.Load()), &messages.Poke{Queues: queues}) })
 	}
 }
 

@@ -95,6 +95,14 @@ func GatewayPID(address, engine string) *actor.PID {
 	return actor.NewPID(address, actors.NameRoot(engine)+"/"+actors.NameGateway)
 }
 
+// checkMany refuses a request that a firewall would drop.
+func checkMany(n int) error {
+	if n > maxMany {
+		return fmt.Errorf("%w: the request has %d parts, more than %d; send it in several", instance.ErrInvalid, n, maxMany)
+	}
+	return nil
+}
+
 // call carries a request to its answer: it takes a turn, and then tries for as long as Patience.
 func (c *Client) call(ctx context.Context, m messages.Request) (messages.Reply, error) {
 	size := int64(proto.Size(m))
@@ -176,10 +184,13 @@ var errSilence = errors.New("gendurable: the gateway did not answer in time")
 // ask sends one message and waits for its reply.
 func (c *Client) ask(ctx context.Context, to *actor.PID, m messages.Request, patience time.Duration) (messages.Reply, error) {
 	p := &inbox{replies: make(chan any, 1)}
-	// The firewall lets replies through to futures alone. The library's own cannot be waited for together with a context.
-	self, _ := c.system.ProcessRegistry.Add(p, futurePrefix+"/"+c.token+"/"+strconv.FormatUint(c.n.Add(1), 36))
+	// The firewall lets replies through to such names alone. The library's own futures cannot be waited for together with a context.
+	self, _ := c.system.ProcessRegistry.Add(p, futurePrefix+c.token+"/"+strconv.FormatUint(c.n.Add(1), 36))
 	defer c.system.ProcessRegistry.Remove(self)
-	c.system.Root.RequestWithCustomSender(to, m, self)
+	// The library panics when its Remote has just been closed.
+	if err := guarded(func() { c.system.Root.RequestWithCustomSender(to, m, self) }); err != nil {
+		return nil, fmt.Errorf("gendurable: send a request to %s: %w", to.Address, err)
+	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {

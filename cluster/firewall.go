@@ -21,7 +21,7 @@ import (
 // and lets through only
 //
 //   - requests and pokes to gateways, and pokes to the actors of queues;
-//   - replies to futures: actors whose name begins with "future", which the library and our Client use;
+//   - replies to what a Client awaits them with, whose name nobody can guess;
 //   - for targets that are not an engine's, what Allow allows.
 //
 // Everything else is dropped and counted: system messages, events, types that this process does not know, bytes that do
@@ -50,7 +50,7 @@ type FirewallStats struct {
 	Malformed int64
 	// Forged are messages for another node, or from a sender that is not at the address that its node announced.
 	Forged int64
-	// Oversized are batches with more messages, or more bytes, than a peer of ours ever sends.
+	// Oversized are batches with more messages or more bytes, and messages with more parts, than a peer of ours ever sends.
 	Oversized int64
 	// Calls are unary calls, which nothing of ours makes.
 	Calls int64
@@ -127,9 +127,9 @@ func (f *Firewall) filter(peer, announced string, b *remote.MessageBatch) {
 		b.Envelopes = nil
 		return
 	}
-	kept := b.Envelopes[:0]
+	kept, left := b.Envelopes[:0], maxBatchElements
 	for _, e := range b.Envelopes {
-		if f.take(peer, announced, b, e) {
+		if f.take(peer, announced, b, e, &left) {
 			kept = append(kept, e)
 		}
 	}
@@ -137,8 +137,8 @@ func (f *Firewall) filter(peer, announced string, b *remote.MessageBatch) {
 	f.counts.passed.Add(int64(len(kept)))
 }
 
-// take decides about one message.
-func (f *Firewall) take(peer, announced string, b *remote.MessageBatch, e *remote.MessageEnvelope) bool {
+// take decides about one message. left is how many elements the batch may still have.
+func (f *Firewall) take(peer, announced string, b *remote.MessageBatch, e *remote.MessageEnvelope, left *int) bool {
 	if e == nil || !within(e.Target, len(b.Targets)) || !within(e.TypeId, len(b.TypeNames)) ||
 		e.Sender != 0 && !within(e.Sender-1, len(b.Senders)) || e.SerializerId != 0 {
 		f.drop(&f.counts.malformed, peer, "a message with an index out of bounds")
@@ -168,6 +168,11 @@ func (f *Firewall) take(peer, announced string, b *remote.MessageBatch, e *remot
 		f.drop(&f.counts.unknown, peer, "a message of an unknown type", "type", string(name))
 		return false
 	}
+	n := elements(e.MessageData, kind.Descriptor(), maxElements)
+	if *left -= n; n > maxElements || *left < 0 {
+		f.drop(&f.counts.oversized, peer, "an oversized message", "type", string(name))
+		return false
+	}
 	// The library would end the stream, and with it whatever else is in the batch.
 	if err := proto.Unmarshal(e.MessageData, kind.New().Interface()); err != nil {
 		f.drop(&f.counts.malformed, peer, "a message that does not decode", "type", string(name))
@@ -180,7 +185,11 @@ func within(i int32, n int) bool { return i >= 0 && int(i) < n }
 
 const (
 	enginePrefix = "gendurable/" // of the names of all actors of all engines
-	futurePrefix = "future"
+	// futurePrefix is that of a Client's inboxes, before its random token. The library's own futures are future$1, future$2, …:
+	// it waits by them for answers of its own actors, and panics when somebody else's comes first.
+	futurePrefix = "future/"
+	// unreachable is the address of a system without a Remote, and a name for the own system in every other.
+	unreachable = "nonhost"
 )
 
 var (
@@ -203,10 +212,11 @@ func (f *Firewall) allowed(target string, name protoreflect.FullName) bool {
 	if rest, ours := strings.CutPrefix(target, enginePrefix); ours {
 		// gendurable/<engine>/...; neither the engine's name nor a queue's has a slash, see package actors.
 		_, path, _ := strings.Cut(rest, "/")
+		queue, isQueue := strings.CutPrefix(path, "queue/")
 		switch {
 		case path == "gateway":
 			return requestNames[name] || name == pokeName
-		case path == "poke", strings.HasPrefix(path, "queue/") && !strings.HasSuffix(path, "/steps") && !strings.Contains(path, "/step/"):
+		case path == "poke", isQueue && !strings.Contains(queue, "/"): // and not what is below the queue
 			return name == pokeName
 		}
 		return false

@@ -17,6 +17,8 @@ import (
 const (
 	// maxMessage is the largest gRPC message, a batch. Requests are bounded well below by the client.
 	maxMessage = 64 << 20
+	// partSize is from where on a batch is sent in parts.
+	partSize = 8 << 20
 	// batchSize is how many messages go into one batch.
 	batchSize = 64
 	// keepaliveTime and keepaliveTimeout bound how long a peer that stands still goes unnoticed.
@@ -33,6 +35,7 @@ func (f *Firewall) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(f.unary),
 		grpc.ChainStreamInterceptor(f.stream),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(16),
@@ -130,7 +133,8 @@ func (s *guardedStream) take(m *remote.RemoteMessage) bool {
 		if s.announced != "" || server.GetAddress() == "" {
 			break
 		}
-		if server.Address == s.f.system.Address() {
+		// "nonhost" is what the library calls every process by that has no Remote: replies to it would go to our own actors.
+		if server.Address == s.f.system.Address() || server.Address == unreachable {
 			s.f.drop(&s.f.counts.forged, s.peer, "a peer that claims this node's address")
 			return false
 		}
@@ -139,6 +143,10 @@ func (s *guardedStream) take(m *remote.RemoteMessage) bool {
 	case *remote.RemoteMessage_MessageBatch:
 		if s.announced == "" || t.MessageBatch == nil {
 			break
+		}
+		if t.MessageBatch == oversized {
+			s.f.drop(&s.f.counts.oversized, s.peer, "an oversized batch")
+			return false
 		}
 		s.f.filter(s.peer, s.announced, t.MessageBatch)
 		return len(t.MessageBatch.Envelopes) > 0
@@ -178,7 +186,20 @@ func (s *patientStream) RecvMsg(m any) error {
 	return err
 }
 
+// SendMsg sends a batch in parts if it is large: there is no bound for what waits in the library, replies above all.
 func (s *patientStream) SendMsg(m any) error {
+	if batch, ok := m.(*remote.RemoteMessage); ok {
+		for _, part := range parts(batch, partSize) {
+			if err := s.sendOne(part); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return s.sendOne(m)
+}
+
+func (s *patientStream) sendOne(m any) error {
 	slow := time.AfterFunc(s.send, s.cancel)
 	defer slow.Stop()
 	return s.ClientStream.SendMsg(m)

@@ -34,3 +34,19 @@ func owner(lane string, addresses []string) string {
 	}
 	return best
 }
+
+// LanesHere counts the numbered lanes of a queue that this node serves, according to Directory.Members.
+func LanesHere(members []Member, queue string) int {
+	n := 0
+	for _, m := range members {
+		if !m.Self {
+			continue
+		}
+		for _, name := range m.Lanes {
+			if q, _, ok := laneOf(name); ok && q == queue {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -220,6 +220,9 @@ func (p *placer) decide() {
 		p.life.Send(p.Lanes(queue), serve)
 	}
 	p.Directory.set(p.seating.members, p.seating.rows)
+	if p.seating.members != nil && p.seating.astray.IsZero() && now.After(p.notYet) {
+		p.again.Reset() // this membership has held
+	}
 	if p.Host == nil && p.seating.lost(now) && now.After(p.notYet) {
 		p.Logger.Warn("gendurable: nodes live that the cluster does not know, or does not let in again; this node joins it anew",
 			"members", len(p.seating.members), "living", len(p.seating.rows))

@@ -23,15 +23,17 @@ func NewPokes(system *actor.ActorSystem, engine string, directory *Directory) *P
 	return &Pokes{system, engine, directory}
 }
 
-// Send tells the other nodes that serve the queues that there is work. It waits for nobody, and its error is always nil.
+// Send tells the other nodes that serve the queues that there is work. It waits for nobody. It fails when the Remote has just
+// been closed.
 func (p *Pokes) Send(_ context.Context, queues []string) error {
-	for _, queue := range queues {
-		id := actors.NameRoot(p.engine) + "/" + actors.NameQueue(queue)
-		for _, address := range p.directory.Nodes(queue) {
-			p.system.Root.Send(actor.NewPID(address, id), &messages.Poke{Queues: []string{queue}})
+	return guarded(func() {
+		for _, queue := range queues {
+			id := actors.NameRoot(p.engine) + "/" + actors.NameQueue(queue)
+			for _, address := range p.directory.Nodes(queue) {
+				p.system.Root.Send(actor.NewPID(address, id), &messages.Poke{Queues: []string{queue}})
+			}
 		}
-	}
-	return nil
+	})
 }
 
 // Tell tells nobody: of a cancel or a pause the other nodes learn from the database, with their next heartbeat.

@@ -77,7 +77,7 @@ func useHosts(system *actor.ActorSystem, cfg Config, log *slog.Logger) (*Remote,
 		return nil, fmt.Errorf("%w: Cluster: the Remote of this actor system was stopped with the engine that had started it, and the actor library cannot have another; hand in a new system, or start a Remote of your own that lasts", instance.ErrInvalid)
 	case cfg.Allow != nil:
 		return nil, fmt.Errorf("%w: Cluster.Allow: this actor system has a Remote already; what it lets in, its own firewall says: give Allow to NewFirewall", instance.ErrInvalid)
-	case system.Address() == "nonhost":
+	case system.Address() == unreachable:
 		return nil, fmt.Errorf("%w: Cluster: the Remote of this actor system has not been started; start it before the engine, as actors that are older get no replies", instance.ErrInvalid)
 	}
 	r := &Remote{system: system, firewall: firewallOf(system)}
@@ -153,6 +153,9 @@ func (c *Config) validateRemote() []error {
 		}
 		if t.RootCAs == nil {
 			refuse("TLS: needs RootCAs, those that vouch for your nodes; with the system's, every public web site could be one")
+		}
+		if t.GetConfigForClient != nil {
+			refuse("TLS: GetConfigForClient could let in peers without a certificate; for one that changes use GetCertificate and GetClientCertificate")
 		}
 		if t.InsecureSkipVerify {
 			refuse("TLS: InsecureSkipVerify lets anybody be a node")

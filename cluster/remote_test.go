@@ -40,6 +40,9 @@ func TestConfigIsValidated(t *testing.T) {
 		{cluster.Config{Address: "192.0.2.1:7000", TLS: &tls.Config{RootCAs: roots}}, "certificate"},
 		{cluster.Config{TLS: &tls.Config{Certificates: cert, RootCAs: roots, InsecureSkipVerify: true}}, "anybody"},
 		{cluster.Config{TLS: &tls.Config{Certificates: cert, RootCAs: roots}, Insecure: true}, "contradicts"},
+		{cluster.Config{TLS: &tls.Config{Certificates: cert, RootCAs: roots, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return nil, nil
+		}}}, "GetCertificate"},
 		{cluster.Config{Address: ":7000", Insecure: true}, "all interfaces"},
 		{cluster.Config{Address: "[::]:7000", Insecure: true}, "all interfaces"},
 		{cluster.Config{Address: "0.0.0.0:7000", Advertise: "node-1.example:7000"}, "needs TLS"},

@@ -97,6 +97,7 @@ func (r *roster) once(ctx context.Context) {
 		// Swept away after a long outage; whoever was replaced learns it from the node actor.
 		_, err = r.store.BeatNode(ctx, r.node)
 		if err == nil {
+			beat.ID = beat.Next // whoever was away for so long is dead to the others under the old one
 			rows, err = r.store.BeatMember(ctx, r.node, beat)
 		}
 	}

@@ -25,6 +25,8 @@ type seating struct {
 
 	// granted are the lanes that this node is to serve, by queue; a queue that is not in it was never decided about.
 	granted map[string][]int
+	// told are the queues that were told what they serve since this seating began.
+	told map[string]bool
 	// sweeping are the queues that this node serves because nobody else does.
 	sweeping map[string]bool
 	// beaten is when a lane of a queue was last seen to beat.
@@ -39,7 +41,7 @@ type seating struct {
 
 func newSeating(self string, queues map[string]int, ttl time.Duration, now time.Time) *seating {
 	return &seating{
-		self: self, queues: queues, ttl: ttl, began: now, granted: map[string][]int{}, sweeping: map[string]bool{},
+		self: self, queues: queues, ttl: ttl, began: now, granted: map[string][]int{}, told: map[string]bool{}, sweeping: map[string]bool{},
 		beaten: map[string]time.Time{}, waiting: map[string]time.Time{},
 	}
 }
@@ -85,8 +87,12 @@ func (s *seating) decide(now time.Time) map[string]Serve {
 			last = s.began
 		}
 		sweep := len(after) == 0 && now.Sub(last) > s.ttl
-		if !slices.Equal(before, after) || sweep != s.sweeping[queue] {
+		// Each queue is told once in any case: what an earlier placer said last may be something else, a sweep that nobody
+		// needs any more, or a grant that was taken back.
+		untold := !s.told[queue] && s.members[s.self] && len(s.rows) > 0
+		if untold || !slices.Equal(before, after) || sweep != s.sweeping[queue] {
 			changes[queue] = Serve{Lanes: after, Sweep: sweep}
+			s.told[queue] = true
 		}
 		if known {
 			s.granted[queue] = after

@@ -206,7 +206,7 @@ func TestALaneWaitsForItsLastOwner(t *testing.T) {
 	}
 	for i := range 11 {
 		s.read(rows, f.now.Add(time.Duration(i)*time.Second))
-		if got := s.decide(f.now.Add(time.Duration(i) * time.Second)); len(got) != 0 {
+		if got := s.decide(f.now.Add(time.Duration(i) * time.Second)); len(got["q"].Lanes) != 0 {
 			t.Fatalf("after %d s it took the lane that %s still holds: %v", i, other, got)
 		}
 	}
@@ -280,5 +280,16 @@ func TestAPlacerThatWasRestartedKeepsTheLanes(t *testing.T) {
 	s.topology([]string{"a:1"})
 	if got := fmt.Sprint(s.decide(time.Unix(2, 0))["q"].Lanes); got != "[0 1 2]" {
 		t.Errorf("alone in the cluster it serves %s", got)
+	}
+	// Another one finds all lanes held. It says so once: its predecessor may have wanted something else at last.
+	s = newSeating("a:1", map[string]int{"q": 1}, ttl, time.Unix(0, 0))
+	s.adopt("q", []string{"q#0"})
+	s.topology([]string{"a:1"})
+	s.read([]pg.Member{{Own: true, Address: "a:1", Seats: map[string]int{"q": 1}, Lanes: []string{"q#0"}}}, time.Unix(1, 0))
+	if got := fmt.Sprint(s.decide(time.Unix(1, 0))); got != "map[q:{{} [0] false}]" {
+		t.Errorf("at first it says %s", got)
+	}
+	if got := s.decide(time.Unix(2, 0)); len(got) != 0 {
+		t.Errorf("it says again %v", got)
 	}
 }

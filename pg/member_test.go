@@ -52,6 +52,12 @@ func TestMembersSeeEachOther(t *testing.T) {
 	if got := beatMember(t, s, a, say("a-2", "a-3", "h:1")); got["h:1"].ID != "a-2" {
 		t.Errorf("a member in time took another id: %+v", got["h:1"])
 	}
+	// The answer to the beat that took a-3 was lost.
+	exec(t, s, `UPDATE gen_durable_nodes SET member = 'a-3' WHERE member = 'a-2'`)
+	if got := beatMember(t, s, a, say("a-2", "a-3", "h:1")); got["h:1"].ID != "a-3" {
+		t.Errorf("a member went back to an id that it had given up: %+v", got["h:1"])
+	}
+	exec(t, s, `UPDATE gen_durable_nodes SET member = 'a-2' WHERE member = 'a-3'`)
 	// A third process has bound the address of the second: only one can live there.
 	c := Node{Engine: "e", Name: "c", Incarnation: inc3}
 	register(t, s, c)

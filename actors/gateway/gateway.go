@@ -130,13 +130,23 @@ func (h *hands) answer(m messages.Request) (reply messages.Reply) {
 	return h.Answer(ctx, m)
 }
 
+// reply sends the reply, if somebody waits for it. It is called on goroutines. To send to another node may panic: the actor
+// library does when its remote has just been closed.
 func (h *hands) reply(root *actor.RootContext, to *actor.PID, reply messages.Reply) {
 	if _, refused := reply.(*messages.Refused); refused {
 		h.Counters.GatewayRefused.Add(1)
 	}
-	if to != nil {
-		root.Send(to, reply)
+	if to == nil {
+		return
 	}
+	defer func() {
+		if r := recover(); r != nil {
+			h.Counters.Panics.Add(1)
+			h.Logger.Error("gendurable: a reply of the gateway could not be sent", "to", to.String(),
+				"reply", fmt.Sprintf("%T", reply), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		}
+	}()
+	root.Send(to, reply)
 }
 
 // maxID is the most bytes of a request's id: it becomes a request id or a dedup key.

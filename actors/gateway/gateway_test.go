@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
+
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/messages"
 )
@@ -120,6 +122,27 @@ func TestPokeIsPassedOn(t *testing.T) {
 	for _, want := range []time.Duration{0, 1500 * time.Microsecond, 0} {
 		if in := <-got; in != want {
 			t.Errorf("in %v, want %v", in, want)
+		}
+	}
+}
+
+// TestReplyThatCannotBeSent: the actor library may panic under a reply to another node. It is counted, and the slot is free again.
+func TestReplyThatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	system := actors.NewSystem(log)
+	system.ProcessRegistry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { panic("no endpoint") })
+	counters := new(actors.Counters)
+	pid := system.Root.Spawn(Props(Config{Logger: log, Counters: counters, Answer: func(_ context.Context, m messages.Request) messages.Reply {
+		return &messages.Inserted{RequestId: m.GetId(), Id: 1}
+	}}))
+	defer func() { _ = system.Root.StopFuture(pid).Wait() }()
+	for _, m := range []messages.Request{&messages.Insert{Id: "1"}, &messages.Hello{}} {
+		system.Root.RequestWithCustomSender(pid, m, actor.NewPID("192.0.2.1:1", "x"))
+	}
+	for late := time.Now().Add(patience); counters.Panics.Load() != 2 || counters.GatewayInHandNow.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("counted %d panics, %d in hand", counters.Panics.Load(), counters.GatewayInHandNow.Load())
 		}
 	}
 }

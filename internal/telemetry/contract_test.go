@@ -29,7 +29,7 @@ func everything(t *testing.T, reader metric.Reader) {
 	t.Helper()
 	o, err := New(Config{
 		Engine: "e", Meters: metric.NewMeterProvider(metric.WithReader(reader)), Counters: new(actors.Counters), Limits: new(actors.LimitCounters),
-		Queues: map[string]Queue{"a": {only(new(actors.QueueCounters)), 3}, "b": {only(new(actors.QueueCounters)), 4}},
+		Queues: map[string]Queue{"a": {only(new(actors.QueueCounters)), func() int64 { return 3 }}, "b": {only(new(actors.QueueCounters)), func() int64 { return 4 }}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func newMeter(c Config) (*meter, error) {
 		attrs := []attribute.KeyValue{name, attribute.String(AttrQueue, queue)}
 		m.queues[queue] = metric.WithAttributeSet(attribute.NewSet(attrs...))
 		watch(m, &instruments, ofQueue, q.Counters, attrs...)
-		m.watched = append(m.watched, watched{instruments.make(concurrency), func() int64 { return int64(q.Concurrency) }, m.queues[queue]})
+		m.watched = append(m.watched, watched{instruments.make(concurrency), q.Slots, m.queues[queue]})
 	}
 	if err := errors.Join(append(errs, instruments.errs...)...); err != nil {
 		return nil, err

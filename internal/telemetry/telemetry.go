@@ -55,8 +55,9 @@ type Config struct {
 // Queue is one queue to observe.
 type Queue struct {
 	// Counters are those of its schedulers in this process; it may be asked at any time.
-	Counters    func() []*actors.QueueCounters
-	Concurrency int
+	Counters func() []*actors.QueueCounters
+	// Slots is how many steps of it may run in this process now; it may be asked at any time.
+	Slots func() int64
 }
 
 // Telemetry is an engine's: it satisfies actors.Telemetry. A nil one may be closed and told of a drain.

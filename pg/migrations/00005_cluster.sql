@@ -21,5 +21,13 @@ ALTER TABLE IF EXISTS public.gen_durable_nodes
     DROP COLUMN IF EXISTS member_beat,
     DROP COLUMN IF EXISTS lanes,
     DROP COLUMN IF EXISTS seats;
-COMMENT ON TABLE public.gen_durable_nodes IS '4';
+DO $gen_durable$
+BEGIN
+    IF EXISTS (SELECT FROM pg_class c
+                 JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE n.nspname = 'public' AND c.relname = 'gen_durable_nodes') THEN
+        COMMENT ON TABLE public.gen_durable_nodes IS '4';
+    END IF;
+END
+$gen_durable$;
 -- +goose StatementEnd

@@ -2,13 +2,15 @@
 -- $1 text engine · $2 text node · $3 text incarnation · $4 text the member id · $5 text the id that it takes instead when it
 -- was silent for too long · $6 bigint how long, in µs, is too long for itself · $7 bigint how long, in µs, for others
 -- $8 text address · $9 text role · $10 text[] lanes it serves · $11 jsonb the lanes that it could serve, by queue
+-- Once taken, the other id stays: a beat may have committed it whose answer was lost.
 -- Of several rows with one address the caller's own counts, else the youngest: who has the port lives.
 -- Returns the living, the caller among them if its row is there and still its own.
 -- Locks: the node's own row. Index: gen_durable_nodes_pkey; the others' rows are read without a lock, the table whole.
 WITH mine AS (
     UPDATE public.gen_durable_nodes n
        SET member_beat = now(), address = $8, role = $9, lanes = $10, seats = $11,
-           member = CASE WHEN n.member = $4 AND n.member_beat < now() - $6::bigint * interval '1 microsecond' THEN $5 ELSE $4 END
+           member = CASE WHEN n.member = $5 OR n.member = $4 AND n.member_beat < now() - $6::bigint * interval '1 microsecond'
+                         THEN $5 ELSE $4 END
      WHERE n.engine = $1 AND n.node = $2 AND n.incarnation = $3
     RETURNING n.node, n.incarnation, n.member, n.address, n.role, n.queues, n.machines, n.lanes, n.seats, n.member_beat
 ), living AS (

@@ -4,7 +4,8 @@
 -- none at all
 -- Returns, in no order: a row (position from 1, target, null, null, null) for each entry whose target was not refused; a
 -- row (position, null, signal, null, null) for each that was stored; a row (null, target, null, queue, woken) for each
--- target that was not refused.
+-- target that was not refused, and lives. A target by id that has ended since it accepted the entry's dedup key is not refused:
+-- whoever repeats the signal, because the answer was lost, learns that it was accepted.
 -- Locks: the targets first, in descending id order: a child has a higher id than its parent, and whoever ends a child
 -- takes the child's row before the parent's. With a strength that lets foreign-key checks pass. Everything after that
 -- happens under those locks: so what is read in "held" is the truth until we commit, a racing park is waited for and seen,
@@ -98,3 +99,9 @@ UNION ALL
 SELECT NULL, h.id, NULL, h.queue,
        h.awaits IS NOT NULL AND h.id IN (SELECT w.id FROM woken w WHERE w.status = 'runnable')
   FROM held h
+UNION ALL
+SELECT e.position, e.target, NULL, NULL, NULL
+  FROM entry e
+ WHERE CASE WHEN e.key = '' AND e.dedup_key <> '' AND e.target NOT IN (SELECT h.id FROM held h)
+            THEN (SELECT true FROM public.gen_durable_dedup d WHERE d.target_id = e.target AND d.dedup_key = e.dedup_key)
+            ELSE false END

@@ -2,7 +2,8 @@
 -- $1 bigint id, 0 = by key · $2 text key, '' = by id · $3 text name · $4 text payload, JSON · $5 text dedup key, '' = none
 -- $6 text trace context, '' = none
 -- Returns a row unless the target was refused: the target, the signal (null = the dedup key was accepted before), the
--- queue, and whether the target was woken.
+-- queue, and whether the target was woken. A target by id that has ended since it accepted the dedup key is not refused: whoever
+-- repeats the signal, because the answer was lost, learns that it was accepted; there is no queue then.
 -- A row of the original engine that would enter its correlation scope by the wake while its key is occupied stays parked;
 -- its deadline is now, so that the sweep wakes it once the key is free.
 -- Locks: the target first; everything else happens under that lock. See signal for why.
@@ -50,3 +51,8 @@ WITH held AS MATERIALIZED (
 SELECT h.id, (SELECT s.id FROM stored s), h.queue,
        h.awaits IS NOT NULL AND coalesce((SELECT w.status = 'runnable' FROM woken w), false)
   FROM held h
+UNION ALL
+SELECT d.target_id, NULL, '', false
+  FROM public.gen_durable_dedup d
+ WHERE $2::text = '' AND $5::text <> '' AND d.target_id = $1::bigint AND d.dedup_key = $5::text
+   AND NOT EXISTS (SELECT FROM held)
