@@ -53,9 +53,12 @@ func (l *ledger) release(m actors.CreditSlots) {
 		delete(l.held, idOf(s))
 	}
 	for _, r := range m.Released {
+		_, held := l.held[idOf(r.Slot)]
 		delete(l.held, idOf(r.Slot))
+		if r.Shard >= 0 || held { // else the row was denied; or who has drawn its slot is gone, and renews it no more
+			l.waiting = append(l.waiting, r)
+		}
 	}
-	l.waiting = append(l.waiting, m.Released...)
 	l.count()
 }
 

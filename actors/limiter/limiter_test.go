@@ -342,3 +342,35 @@ func TestFlush(t *testing.T) {
 		t.Errorf("%d slots were credited", n)
 	}
 }
+
+// TestFlushAndRestart: the next incarnation knows of no Flush, so the one that ends answers it.
+func TestFlushAndRestart(t *testing.T) {
+	hold := make(chan struct{})
+	s := start(t, &backend{hold: hold}, Config{})
+	s.send(released(1))
+	done := make(chan struct{})
+	s.send(actors.Flush{Timeout: time.Hour, Done: done})
+	s.send(actors.Crash{})
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Error("it is never answered")
+	}
+	close(hold)
+}
+
+// TestCreditsOfAnotherCounter: rows say nothing of slots that are not counted in the database. Those that were drawn here
+// are given back, and those of rows that were denied are none.
+func TestCreditsOfAnotherCounter(t *testing.T) {
+	s := start(t, &backend{}, Config{})
+	s.admit("w", limiter.Request{ID: 1, Claim: 1, Gate: "g"})
+	m := released(1, 2)
+	for i := range m.Released {
+		m.Released[i].Shard = -1
+	}
+	s.send(m)
+	s.eventually("the credit", func() bool { return s.n.CreditedSlots.Load() > 0 })
+	if n := s.n.CreditedSlots.Load(); n != 1 || s.n.HeldNow.Load() != 0 {
+		t.Errorf("%d slots were credited, %d are held", n, s.n.HeldNow.Load())
+	}
+}

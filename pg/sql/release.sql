@@ -31,4 +31,4 @@ SELECT (SELECT count(*)::int FROM released),
          WHERE g.locked_by = $1 AND coalesce(g.status, 'failed') = 'executing') - (SELECT count(*)::int FROM released),
        coalesce(h.ids, '{}'), h.claims, h.keys, h.shards, CASE WHEN h.ids IS NOT NULL THEN pg_current_xact_id()::text::bigint ELSE 0 END
   FROM (SELECT array_agg(t.id) AS ids, array_agg(t.claims) AS claims, array_agg(t.concurrency_key) AS keys, array_agg(t.concurrency_shard) AS shards
-          FROM taken t WHERE t.concurrency_shard >= 0 AND t.concurrency_key IS NOT NULL) h
+          FROM taken t WHERE t.concurrency_shard IS NOT NULL AND t.concurrency_key IS NOT NULL) h
