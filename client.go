@@ -13,6 +13,7 @@ import (
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/telemetry"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -71,6 +72,9 @@ type ClientConfig struct {
 	// Pokes is PokePostgres to announce what this client inserts and signals to the processes with an engine of its Name.
 	// It takes a connection of the pool for a moment, shortly after the call. Default PokeNone: their polls find the work.
 	Pokes PokeTransport
+	// Limiter is where the engines of the same name count limits, as their Config.Limiter: an insert with a rate limit asks it
+	// whether the limit is configured. Default: the database.
+	Limiter limiter.Limiter
 	// Logger receives the client's log. Default slog.Default().
 	Logger *slog.Logger
 	// TracerProvider gets a span an insert and a signal, which the steps' spans go on from. Default: none.
@@ -117,6 +121,9 @@ func NewClient(ctx context.Context, db DB, cfg ClientConfig) (*Client, error) {
 	reg.anyQueue = reg.anyMachine && len(cfg.Queues) == 0
 	c := newClient(db, store, reg, fsm.Limits{MaxPayload: cfg.MaxPayload, Interoperable: cfg.Interoperable, Codec: cfg.Codec})
 	c.inForce.reload = store.NewLimiter().SyncConfig
+	if cfg.Limiter != nil {
+		c.inForce.reload = cfg.Limiter.SyncConfig
+	}
 	c.tracer = telemetry.NewTracer(cfg.TracerProvider, cfg.Name)
 	c.waiter = newProber(store, cfg.AwaitProbe, cfg.Logger)
 	if cfg.Pokes == PokePostgres {

@@ -196,6 +196,13 @@ func TestInTxFailures(t *testing.T) {
 		{"commit", "commits by itself", func(ctx context.Context, tx pgx.Tx) error { return errors.Join(write(ctx, tx), tx.Commit(ctx)) }, nil},
 		{"rollback", "ended its transaction", func(ctx context.Context, tx pgx.Tx) error { return errors.Join(write(ctx, tx), tx.Rollback(ctx)) }, nil},
 		{"swallowed", "left it failed", func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, `SELECT 1/0`); return nil }, nil},
+		{"savepoint", "left a savepoint open", func(ctx context.Context, tx pgx.Tx) error {
+			inner, err := tx.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			return write(ctx, inner)
+		}, nil},
 		{"deferred", "once", func(ctx context.Context, tx pgx.Tx) error { return errors.Join(write(ctx, tx), write(ctx, tx)) }, nil},
 		{"slow", "longer than its timeout of 2s", func(ctx context.Context, tx pgx.Tx) error { <-ctx.Done(); return ctx.Err() },
 			[]gendurable.InTxOption{gendurable.InTxTimeout(2 * time.Second)}},

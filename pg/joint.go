@@ -97,11 +97,16 @@ func (s *Store) tryJoint(ctx context.Context, pool *pgxpool.Pool, f *flush, j Jo
 	var b pgx.Batch
 	b.Queue(s.sql("session_settings"), jointSettings, valuesOf(jointSettings))
 	f.queueOutcomes(&b)
-	if err := tx.SendBatch(own, &b).Close(); err != nil {
-		return "", s.jointFault(err)
-	}
-	if !f.entries[0].committed {
+	var top bool
+	b.Queue(s.sql("joint_top"), f.entries[0].ID).QueryRow(func(row pgx.Row) error { return row.Scan(&top) })
+	err = tx.SendBatch(own, &b).Close()
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) || err == nil && !f.entries[0].committed:
 		return "", &WorkError{errors.New("pg: the function of InTx has changed the row of the very instance that runs it")}
+	case err != nil:
+		return "", s.jointFault(err)
+	case !top:
+		return "", &WorkError{errors.New("pg: the function of InTx has left a savepoint open: commit or roll back each transaction begun in it")}
 	}
 	switch err := tx.Commit(own); {
 	case err == nil:

@@ -118,6 +118,7 @@ func TestPlansOfHostAndSweeps(t *testing.T) {
 		"cron_pass":        {"gen_durable_cron_pkey", "Seq Scan gen_durable_cron"},
 		"joint_guard":      {pkey},
 		"joint_fate":       nil,
+		"joint_top":        {pkey},
 		"retry_lock":       {pkey},
 		"retry_parent":     {pkey},
 		"retry":            {pkey},

@@ -72,6 +72,7 @@ var columnTypes = map[string]string{
 	"count_queues":      "text",
 	"joint_guard":       "text text",
 	"joint_fate":        "bool",
+	"joint_top":         "bool",
 	"retry_lock":        "int8",
 	"retry_parent":      "",
 	"retry":             "text",

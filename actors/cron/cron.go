@@ -4,6 +4,7 @@ package cron
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -91,7 +92,7 @@ type (
 	passed struct {
 		inserted int64
 		queues   []string
-		wait     time.Duration
+		wait     time.Duration // until the next look; zero = nobody knows
 		err      error
 	}
 )
@@ -114,7 +115,11 @@ func (c *cronActor) passed(p passed) {
 	if p.err != nil {
 		c.Counters.SweepErrors.Add(1)
 		database.Begin(c.Logger, "periodic insertions fail just now; they are made up for as their policies say", p.err)
-		c.life.After(c.retry.Next(), due{})
+		wait := c.retry.Next()
+		if p.wait > 0 { // of the others
+			wait = min(wait, max(p.wait, shortest))
+		}
+		c.life.After(wait, due{})
 		return
 	}
 	database.Over(c.Logger, "periodic insertions succeed again")
@@ -142,9 +147,12 @@ func (c *cronActor) pass(ctx context.Context) (p passed) {
 			continue
 		}
 		last, err := c.catchUp(ctx, i, last, standing.Now, &p)
-		if err != nil {
-			p.err = err
-			return p
+		if err != nil { // one that cannot be inserted does not keep those behind it waiting
+			p.err = errors.Join(p.err, err)
+			if ctx.Err() != nil {
+				return p
+			}
+			continue
 		}
 		if next := e.Schedule.Next(last); !next.IsZero() {
 			p.wait = min(p.wait, next.Sub(standing.Now)-time.Since(begun))

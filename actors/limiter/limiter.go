@@ -158,7 +158,7 @@ func (l *limits) Receive(ctx actor.Context) {
 		l.drained()
 	case tooLate:
 		l.endDrain()
-	case *actor.Stopping:
+	case *actor.Stopping, *actor.Restarting: // the next incarnation knows of no Flush
 		l.endDrain()
 	}
 }

@@ -365,3 +365,19 @@ func TestFlush(t *testing.T) {
 		t.Errorf("%d slots were credited", n)
 	}
 }
+
+// TestFlushAndRestart: the next incarnation knows of no Flush, so the one that ends answers it.
+func TestFlushAndRestart(t *testing.T) {
+	hold := make(chan struct{})
+	s := start(t, &backend{hold: hold}, Config{})
+	s.send(released(1))
+	done := make(chan struct{})
+	s.send(actors.Flush{Timeout: time.Hour, Done: done})
+	s.send(actors.Crash{})
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Error("it is never answered")
+	}
+	close(hold)
+}

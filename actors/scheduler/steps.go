@@ -240,7 +240,13 @@ func (s *steps) settle(ctx actor.Context, r *run, e actors.StepEnded) {
 // is through with the run, or dead.
 func (s *steps) leaveSlot(ctx actor.Context, r *run, end actors.StepEnd) {
 	row := r.at
-	if s.cfg.Limiter == nil || end != actors.EndVanished && end != actors.EndAbandoned || row.ConcurrencyShard == nil || *row.ConcurrencyShard < 0 {
+	lost := end == actors.EndVanished || end == actors.EndAbandoned
+	select {
+	case <-r.gone:
+		lost = true
+	default:
+	}
+	if s.cfg.Limiter == nil || !lost || row.ConcurrencyShard == nil || *row.ConcurrencyShard < 0 {
 		return
 	}
 	ctx.Send(s.cfg.Limiter, actors.CreditSlots{Lost: []limiter.Slot{{ID: row.ID, Claim: row.Claim, Key: row.ConcurrencyKey, Shard: *row.ConcurrencyShard}}})

@@ -61,7 +61,9 @@ WITH RECURSIVE lane(priority) AS (
                                      ELSE true END
                        ELSE (SELECT 1 FROM public.gen_durable x
                               WHERE x.concurrency_key = g.concurrency_key AND x.concurrency_key IS NOT NULL
-                                AND x.status = 'executing' AND x.concurrency_shard IS NULL LIMIT 1) IS NULL END
+                                AND x.status = 'executing' AND x.concurrency_shard IS NULL LIMIT 1) IS NULL
+                            AND (SELECT 1 FROM public.gen_durable_bucket_configs n
+                                  WHERE n.kind = 'conc' AND n.name = g.concurrency_name LIMIT 1) IS NULL END
               AND CASE WHEN g.rate_limit IS NULL THEN true
                        WHEN $13::jsonb ? g.rate_limit THEN false
                        WHEN $14::jsonb ? split_part(g.rate_limit, ':', 1) THEN false
@@ -98,7 +100,6 @@ WITH RECURSIVE lane(priority) AS (
     UNION ALL
     (SELECT DISTINCT ON (c.concurrency_key) c.* FROM allowed c
       WHERE c.concurrency_key IS NOT NULL AND NOT c.gated
-        AND (SELECT 1 FROM public.gen_durable_bucket_configs n WHERE n.kind = 'conc' AND n.name = c.concurrency_name LIMIT 1) IS NULL
       ORDER BY c.concurrency_key, c.priority, c.eligible_at, c.id)
 )
 UPDATE public.gen_durable g

@@ -42,6 +42,8 @@ type limits struct {
 	probed map[limiter.Name]time.Time
 	// unknown are names of rates that are configured nowhere, until the limits in force change. Invariant: at most maxDenied.
 	unknown map[string]bool
+	// rates are those in force, as far as inForce has told.
+	rates map[string]limiter.Rate
 	// meanwhile are gates' keys of which slots came free while a claim was on its way: what the limiter says of them may be
 	// older than that. Invariant: at most maxDenied.
 	meanwhile map[string]bool
@@ -262,6 +264,16 @@ func (l *limits) inForce(c limiter.Config) (changed bool) {
 			changed, l.claim = true, nil
 		}
 	}
+	rates := make(map[string]limiter.Rate, len(c.Rates))
+	for _, r := range c.Rates {
+		rates[r.Name] = r
+	}
+	for key, e := range l.denied { // what a denied row was told to wait for was reckoned with the old rate
+		if name := limiter.NameOf(key.key); key.kind == limiter.KindRate && e.closed && rates[name] != l.rates[name] {
+			e.closed, changed, l.claim = false, true, nil
+		}
+	}
+	l.rates = rates
 	return changed
 }
 

@@ -233,3 +233,56 @@ func TestSlowClaimsPassOver(t *testing.T) {
 		t.Errorf("a stirred claim begins at %v", q.fx.Since)
 	}
 }
+
+// TestRowsThatAQuotaLeftAreClaimedAtOnce: a claim that came back short because it left rows of a rate has not seen the end.
+func TestRowsThatAQuotaLeftAreClaimedAtOnce(t *testing.T) {
+	t.Parallel()
+	q := newLimitedQueue(t)
+	q.answer(spent(70*time.Millisecond), ratedRow("r"))
+	q.on(ReleaseResult{})
+	for i := 0; i < 10 && (q.fx.Claim == 0 || q.fx.Limits.RateQuotas["r"] == 0); i++ {
+		if q.fx.Claim != 0 {
+			q.on(ClaimResult{})
+			continue
+		}
+		q.wait()
+	}
+	row := ratedRow("r")
+	row.ID = 7
+	q.on(ClaimResult{Pending: 1, Looked: 5, Took: time.Millisecond})
+	q.on(AdmitResult{Rows: []pg.Claimed{row}, Decisions: []limiter.Decision{{}}})
+	if q.fx.Claim == 0 {
+		t.Fatal("no claim follows")
+	}
+	if n := q.fx.Limits.RateQuotas["r"]; n != 2 {
+		t.Errorf("%d rows are taken", n)
+	}
+}
+
+// TestAChangedRateIsAskedAtOnce: how long its rows wait was reckoned with the old one.
+func TestAChangedRateIsAskedAtOnce(t *testing.T) {
+	t.Parallel()
+	q := newLimitedQueue(t)
+	rate := limiter.Rate{Name: "r", Allowed: 1, Per: time.Hour}
+	limits := func() InForce {
+		return InForce{Config: limiter.Config{Gates: []limiter.Gate{{Name: "g", Limit: 1}}, Rates: []limiter.Rate{rate}}}
+	}
+	q.on(ClaimResult{})
+	q.on(limits())
+	q.on(Poked{})
+	q.answer(spent(time.Hour), ratedRow("r:a"))
+	q.on(ReleaseResult{})
+	for range 10 {
+		if q.fx.Claim != 0 {
+			q.on(ClaimResult{})
+		}
+	}
+	if q.on(limits()); q.fx.Claim != 0 {
+		t.Fatal("the same rate causes a claim")
+	}
+	rate.Allowed = 1000
+	if q.on(limits()); q.fx.Claim == 0 {
+		t.Fatal("the raised rate causes no claim")
+	}
+	q.expect("the keys left out", q.fx.Limits.SpentRates)
+}

@@ -74,7 +74,7 @@ func (s *scan) claimed(e *ClaimResult, asked int, now time.Time) {
 	case !s.inFlight.full:
 		if 2*e.Took > s.fullTook { // it is something else that takes the time
 			s.since, s.survey, s.useless = nil, false, now.Add(uselessFor)
-		} else if !s.stirred && s.fullAt.After(now) {
+		} else if !s.stirred {
 			s.stirred, s.stirredAt = true, s.fullAt // what it was made for may be among those passed over
 		}
 	case !slow:

@@ -35,6 +35,8 @@ type supply struct {
 		// admitting: it has brought rows, of some of which the limiter decides just now. It is not over before that.
 		admitting bool
 		rows      int // that it brought; then those that it could have brought
+		// left: it has left rows that it could have brought, because the limiter was likely to admit no more of them.
+		left bool
 	}
 	lastRows time.Time // when a claim last brought rows
 
@@ -135,6 +137,9 @@ func (s *supply) answered(cfg Config, now time.Time) {
 		s.pokeEmpty = now
 	}
 	s.hint = heard
+	if s.claim.left {
+		s.hint, s.claim.left = max(s.hint, known), false
+	}
 	if !short {
 		s.hint = plenty
 	}
@@ -260,6 +265,7 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 			c.demand.began(now)
 		}
 	}
+	c.supply.claim.left = e.Pending > 0 && e.Looked > len(e.Rows)+e.Pending
 	if c.supply.claim.rows = max(len(e.Rows)+e.Pending, e.Looked); e.Pending > 0 {
 		c.supply.claim.admitting = true
 		return
