@@ -32,7 +32,7 @@ func TestAhead(t *testing.T) {
 	fx = c.On(ClaimResult{Err: errors.New("away")}, now)
 	now = fx.Wake
 	claims("again after a failure", c.On(Tick{}, now), true)
-	fx = c.On(ClaimResult{}, now)
+	c.On(ClaimResult{}, now)
 	now = now.Add(time.Minute)
 	claims("on a poke", c.On(Poked{}, now), false)
 	c.On(ClaimResult{Ahead: time.Second}, now) // which nobody asked for
