@@ -37,10 +37,10 @@ WITH RECURSIVE lane(priority) AS (
     UNION ALL
     SELECT u.priority, u.since FROM unnest($8::smallint[], $9::timestamptz[]) AS u(priority, since)
 ), candidate AS MATERIALIZED (
-    SELECT c.id, c.priority, c.eligible_at, c.concurrency_key, c.concurrency_name, c.gated, c.rate_limit, c.free, c.entering
+    SELECT c.id, c.priority, c.eligible_at, c.concurrency_key, c.gated, c.rate_limit, c.free, c.entering
       FROM scan s
      CROSS JOIN LATERAL (
-           SELECT g.id, g.priority, g.eligible_at, g.concurrency_key, g.concurrency_name, g.rate_limit,
+           SELECT g.id, g.priority, g.eligible_at, g.concurrency_key, g.rate_limit,
                   g.concurrency_key IS NOT NULL AND ($10::jsonb ? g.concurrency_name) IS TRUE AS gated,
                   CASE WHEN $12::jsonb ? g.concurrency_name
                        THEN (SELECT sum(b.available) FROM public.gen_durable_buckets b WHERE b.kind = 'conc' AND b.key = g.concurrency_key)
@@ -91,10 +91,10 @@ WITH RECURSIVE lane(priority) AS (
       FROM candidate c
      WHERE c.gated OR c.rate_limit IS NOT NULL
 ), allowed AS (
-    SELECT c.id, c.priority, c.eligible_at, c.concurrency_key, c.concurrency_name, c.gated, c.entering
+    SELECT c.id, c.priority, c.eligible_at, c.concurrency_key, c.gated, c.entering
       FROM candidate c WHERE NOT c.gated AND c.rate_limit IS NULL
     UNION ALL
-    SELECT l.id, l.priority, l.eligible_at, l.concurrency_key, l.concurrency_name, l.gated, l.entering FROM limited l WHERE l.fits
+    SELECT l.id, l.priority, l.eligible_at, l.concurrency_key, l.gated, l.entering FROM limited l WHERE l.fits
 ), chosen AS (
     SELECT c.* FROM allowed c WHERE c.concurrency_key IS NULL OR c.gated
     UNION ALL
