@@ -199,7 +199,8 @@ func (s *station) die() {
 	}
 }
 
-// shared waits until each lane is served by exactly one of the stations, and all of them know it.
+// shared waits until each lane is served where placement puts it, and nowhere else, and all stations know it. That each is served
+// once is not enough: so it is too when a station that was alone is about to give lanes to one that just joined.
 func shared(t *testing.T, when string, lanes int, among ...*station) {
 	t.Helper()
 	var addresses []string
@@ -212,6 +213,9 @@ func shared(t *testing.T, when string, lanes int, among ...*station) {
 		for _, s := range among {
 			for _, identity := range s.serving() {
 				lane, _, _ := strings.Cut(identity, ".")
+				if owner(lane, addresses) != s.node.Address {
+					return false
+				}
 				n[lane]++
 			}
 			var members, known []string
