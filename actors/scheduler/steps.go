@@ -252,8 +252,9 @@ func (s *steps) leaveSlot(ctx actor.Context, r *run, end actors.StepEnd) {
 	ctx.Send(s.cfg.Limiter, actors.CreditSlots{Lost: []limiter.Slot{{ID: row.ID, Claim: row.Claim, Key: row.ConcurrencyKey, Shard: *row.ConcurrencyShard}}})
 }
 
+// countEnd counts an end by what it was, and then as one: whoever sees the sum finds its parts.
 func countEnd(c *actors.QueueCounters, end actors.StepEnd) {
-	c.Ended.Add(1)
+	defer c.Ended.Add(1)
 	switch end {
 	case actors.EndCommitted:
 		c.Committed.Add(1)
