@@ -189,8 +189,8 @@ func TestNoSweepIsSentToADatabaseThatStandsStill(t *testing.T) {
 		}
 	}
 	<-time.After(2 * heartbeat) // the length of the stall
+	resumed := time.Now()       // not afterwards: the look that waits may return before this goroutine goes on
 	close(s.stalled)
-	resumed := time.Now()
 	eventually(t, "the lease sweep", func() bool { return len(s.times()) > 0 })
 	if d := s.times()[0].Sub(resumed); d < heartbeat {
 		t.Errorf("swept %v after the stall", d)
