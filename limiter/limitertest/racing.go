@@ -104,6 +104,9 @@ func retryIn(s *suite) {
 	s.admit("the burst", 1, s.weighted("r", 4))
 	heavy := s.weighted("r", 3, 1)
 	d := s.ask(heavy)
+	for d[0].Verdict == limiter.Admitted { // so slow is the machine that the tokens are there by now; those are spent as well
+		d = s.ask(heavy)
+	}
 	if d[0].Verdict != limiter.Saturated || d[0].RetryIn <= 0 || d[0].RetryIn > 150*time.Millisecond+time.Millisecond || d[1].RetryIn != d[0].RetryIn {
 		s.Fatalf("three of twenty a second: %+v", d)
 	}
