@@ -170,11 +170,11 @@ func TestClaimCostsItsBatch(t *testing.T) {
 		t.Errorf("with %d rows for later a claim of 10 touches %d pages", many, n)
 	}
 	exec(t, s, `INSERT INTO gen_durable (fsm, step, priority, eligible_at) SELECT 'm', 'a', 1, now() - interval '1 h' FROM generate_series(1, 20000)`)
-	exec(t, s, `UPDATE gen_durable SET status = 'done' WHERE priority = 1 AND eligible_at < now() - interval '1 min'`)
+	exec(t, s, `UPDATE gen_durable SET status = 'done' WHERE priority = 1 AND eligible_at < now() - interval '40 min'`)
 	exec(t, s, `INSERT INTO gen_durable (fsm, step, priority, eligible_at, concurrency_key) SELECT 'm', 'a', 1, now() - interval '30 min', 'k' FROM generate_series(1, 20000)`)
 	exec(t, s, `UPDATE gen_durable SET status = 'executing' WHERE id = (SELECT min(id) FROM gen_durable WHERE concurrency_key = 'k')`)
 	all := pagesOfClaim(t, s, ClaimRequest{Limit: 10})
-	from := pagesOfClaim(t, s, ClaimRequest{Limit: 10, Since: []Lane{{-1, time.Now().Add(-time.Minute)}, {1, time.Now().Add(-time.Minute)}}})
+	from := pagesOfClaim(t, s, ClaimRequest{Limit: 10, Since: []Lane{{-1, time.Now().Add(-20 * time.Minute)}, {1, time.Now().Add(-20 * time.Minute)}}})
 	if from > 1000 || all < 10*from {
 		t.Errorf("a claim of 10 touches %d pages, and %d behind what nobody can run", all, from)
 	}

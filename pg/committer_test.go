@@ -479,7 +479,7 @@ func TestRestartedServer(t *testing.T) {
 // TestConcurrentCommitters joins one parent from several flushers at once; no decrement may be lost.
 func TestConcurrentCommitters(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := patient(t, open(t))
 	const writers, each = 4, 50
 	parent, _ := spawn(t, s, s.NewCommitter("first"), writers*each)
 	rows := claim(t, s, alice, writers*each)

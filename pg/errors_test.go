@@ -34,7 +34,7 @@ func TestClassify(t *testing.T) {
 	if Classify(nil) != Other {
 		t.Error("nil has a class")
 	}
-	pool, err := pgxpool.New(testContext(t), "postgres://nobody@127.0.0.1:1/none?connect_timeout=2")
+	pool, err := pgxpool.New(testContext(t), "postgres://nobody@127.0.0.1:1/none?connect_timeout=30")
 	if err != nil {
 		t.Fatal(err)
 	}

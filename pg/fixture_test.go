@@ -1,11 +1,15 @@
 package pg
 
 import (
+	"context"
 	"iter"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // The workers of the tests.
@@ -180,6 +184,29 @@ func spawn(t testing.TB, s *Store, c *Committer, n int) (parent int64, children 
 		t.Fatalf("%d children were inserted, expected %d", v.Children, n)
 	}
 	return p.ID, value[[]int64](t, s, `SELECT array_agg(id ORDER BY id) FROM gen_durable WHERE parent_id = $1`, p.ID)
+}
+
+// patient returns the Store on a pool whose sessions wait for locks as long as it takes. Where many work on the same rows, one of
+// them may hold a lock for longer than the engine's lock_timeout: on a busy machine it gets no processor meanwhile.
+func patient(t testing.TB, s *Store) *Store {
+	t.Helper()
+	cfg := s.pool.Config()
+	settings := cfg.AfterConnect
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if err := settings(ctx, conn); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, `SET lock_timeout = 0`)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	own := *s
+	own.pool = pool
+	return &own
 }
 
 // lines iterates over the lines of a snapshot.

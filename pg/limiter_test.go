@@ -51,7 +51,7 @@ func process(t testing.TB, s *Store) *Store {
 }
 
 func TestLimiter(t *testing.T) {
-	s := open(t)
+	s := patient(t, open(t))
 	limitertest.Run(t, func(t *testing.T) limitertest.Backend {
 		exec(t, s, `TRUNCATE gen_durable, gen_durable_buckets, gen_durable_bucket_configs CASCADE`)
 		t.Cleanup(func() {

@@ -27,7 +27,7 @@ func TestMembersSeeEachOther(t *testing.T) {
 	for _, n := range []Node{a, b, stranger} {
 		register(t, s, n)
 	}
-	times := MemberBeat{Late: 7 * time.Second, TTL: 10 * time.Second}
+	times := MemberBeat{Late: 7 * time.Minute, TTL: 10 * time.Minute} // no pause of the machine is that long
 	say := func(id, next, address string, lanes ...string) MemberBeat {
 		m := times
 		m.ID, m.Next, m.Address, m.Lanes, m.Role, m.Seats = id, next, address, lanes, "worker", map[string]int{"q": 2}
@@ -42,7 +42,7 @@ func TestMembersSeeEachOther(t *testing.T) {
 		t.Errorf("two: %+v", got)
 	}
 	// a is silent for longer than it may: others miss it, and it comes back under its next id.
-	exec(t, s, `UPDATE gen_durable_nodes SET member_beat = member_beat - interval '11 seconds' WHERE member = 'a-1'`)
+	exec(t, s, `UPDATE gen_durable_nodes SET member_beat = member_beat - interval '11 minutes' WHERE member = 'a-1'`)
 	if got := beatMember(t, s, b, say("b-1", "b-2", "h:2")); len(got) != 1 {
 		t.Errorf("a silent member is believed to live: %+v", got)
 	}

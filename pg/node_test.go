@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	testLease, testHeartbeat = time.Minute, 20 * time.Second
+	// So long that a test is not over the edge before it has come to it.
+	testLease, testHeartbeat = time.Hour, 20 * time.Minute
 
 	inc1, inc2, inc3 = "00000000000000a1", "00000000000000a2", "00000000000000a3"
 )
@@ -98,20 +99,20 @@ func TestUnnamedNodesShareAHostName(t *testing.T) {
 	if r := register(t, s, node(inc1)); r.Replaced != "" {
 		t.Errorf("the first: %+v", r)
 	}
-	live := hold(t, s, 39*time.Second, "e:q@host-"+inc1, "e:a:b@host-"+inc3)
+	live := hold(t, s, 39*time.Minute, "e:q@host-"+inc1, "e:a:b@host-"+inc3)
 	// Nor at its start what looks stale: after an outage of the database the leases of live siblings do, too.
-	outage := hold(t, s, 50*time.Second, "e:q@host-"+inc1)
+	outage := hold(t, s, 50*time.Minute, "e:q@host-"+inc1)
 	if r := register(t, s, node(inc2)); r.Replaced != "" || r.Reclaimed != 0 {
 		t.Errorf("a sibling with the same name took live work: %+v", r)
 	}
 	wantStatus(t, s, Executing, outage...)
-	exec(t, s, `UPDATE gen_durable SET lease_expires_at = now() + interval '50 seconds' WHERE id = $1`, outage[0]) // it beats again
+	exec(t, s, `UPDATE gen_durable SET lease_expires_at = now() + interval '50 minutes' WHERE id = $1`, outage[0]) // it beats again
 	wantStatus(t, s, Executing, live...)
 	if n := value[int](t, s, `SELECT count(*)::int FROM gen_durable_nodes`); n != 2 {
 		t.Errorf("%d rows of nodes, expected one for each process", n)
 	}
-	stale := hold(t, s, 41*time.Second, "e:q@host-"+inc1, "e:a:b@host-"+inc3)
-	mine := hold(t, s, 41*time.Second, "e:q@host-"+inc2)
+	stale := hold(t, s, 41*time.Minute, "e:q@host-"+inc1, "e:a:b@host-"+inc3)
+	mine := hold(t, s, 41*time.Minute, "e:q@host-"+inc2)
 	n, queues, err := s.ReclaimStale(testContext(t), "e", "host", inc2, testLease, testHeartbeat)
 	if err != nil || n != 2 || !slices.Equal(queues, []string{"held"}) {
 		t.Errorf("two missed beats: %d, %v, %v", n, queues, err)

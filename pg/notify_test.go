@@ -26,7 +26,7 @@ func hearing(t *testing.T, n *Notices) (heard <-chan string, ended <-chan error)
 	}()
 	t.Cleanup(func() {
 		cancel()
-		wait, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		wait, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		n.Wait(wait)
 		if wait.Err() != nil {
