@@ -181,7 +181,8 @@ func TestCancelWhereverItIs(t *testing.T) {
 				families := []gendurable.ID{insert(t, c.breeds, c.family.New(number{0})), insert(t, c.breeds, c.family.New(number{1}))}
 				eventually(t, "both are there", func() bool {
 					return count(t, c.pool, `SELECT count(*) FROM gen_durable
-						WHERE fsm = 'work' AND status = $1::text::durable_status AND (state->>'n')::int >= $2`, string(place.as), place.from) == 2
+						WHERE fsm = 'work' AND status = $1::text::durable_status AND (state->>'n')::int >= $2
+						  AND concurrency_shard IS DISTINCT FROM -1 -- claimed, and not admitted yet`, string(place.as), place.from) == 2
 				})
 				for n, family := range families {
 					key, _ := keysOf(n)

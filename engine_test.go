@@ -233,8 +233,8 @@ func TestALockedRowDelaysNobodyElse(t *testing.T) {
 	g := newGate()
 	locked := g.machine("locked")
 	engine := start(t, pool, gendurable.Config{
-		Machines: []fsm.Definition{locked, double},
-		Queues:   map[string]gendurable.Queue{"default": {Concurrency: 20}},
+		Machines: []fsm.Definition{locked, double}, Lease: time.Hour, // which cannot be extended while the row is locked
+		Queues: map[string]gendurable.Queue{"default": {Concurrency: 20}},
 	})
 	id := insert(t, engine, locked.New(number{7}))
 	<-g.entered
@@ -279,6 +279,15 @@ func TestStopDrains(t *testing.T) {
 	}
 	for range 4 {
 		<-g.entered
+	}
+	// Nobody can tell when the drain has begun. What a claim before that would take is locked.
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), `SELECT FROM gen_durable WHERE status = 'runnable' FOR UPDATE`); err != nil {
+		t.Fatal(err)
 	}
 	stopped := make(chan struct{})
 	go func() {

@@ -336,7 +336,7 @@ func TestExplainWithEngines(t *testing.T) {
 	g := newGate()
 	text := fsm.New[struct{ N string }]("double").Step("run", func(context.Context, *fsm.Call[struct{ N string }]) (fsm.Outcome, error) { return fsm.Done(nil), nil })
 	engine := start(t, pool, gendurable.Config{
-		NodeName: "bob", Lease: 3 * time.Second, Heartbeat: time.Second, PollBusy: 20 * time.Millisecond, PollIdle: 20 * time.Millisecond,
+		NodeName: "bob", Lease: time.Minute, Heartbeat: time.Second, PollBusy: 20 * time.Millisecond, PollIdle: 20 * time.Millisecond,
 		Machines: []fsm.Definition{g.machine("gate"), text}, InsertQueues: []string{"nowhere"}, Logger: quietly(),
 	})
 	id := insert(t, engine, g.machine("gate").New(number{}))

@@ -56,6 +56,8 @@ func TestAChainIsOneClaim(t *testing.T) {
 	if s := await(t, engine, insert(t, engine, m.New(number{})), gendurable.UntilTerminal()); string(s.Result) != "10" {
 		t.Errorf("it settled as %+v", s)
 	}
+	// They are counted after their commits, which the await may have seen already.
+	eventually(t, "the last outcome is counted", func() bool { return engine.Stats().Outcomes >= 10 })
 	stats := engine.Stats()
 	q := stats.Queues["default"]
 	if stats.Flushes != 10 || stats.Outcomes != 10 || q.ClaimedRows != 1 || q.Continued != 9 || q.Yielded != 0 {
@@ -226,7 +228,10 @@ func TestStopInChains(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 3 {
-		eventually(t, "some steps", func() bool { return engine.Stats().Queues["default"].Continued >= int64(50*(n+1)/2) })
+		eventually(t, "some steps", func() bool {
+			return engine.Stats().Queues["default"].Continued >= int64(50*(n+1)/2) ||
+				count(t, pool, `SELECT count(*) FROM gen_durable WHERE status = 'done'`) == 50 // before the stops came to it
+		})
 		stop(t, engine)
 		if n := count(t, pool, `SELECT count(*) FROM gen_durable WHERE status = 'executing' OR attempt > 0`); n != 0 {
 			t.Errorf("%d rows are still claimed, or were tried again", n)

@@ -66,9 +66,12 @@ func TestAGateHolds(t *testing.T) {
 		defer leave()
 		return 0, nil
 	})
-	cfg := gendurable.Config{Machines: []fsm.Definition{job}, Gates: map[string]gendurable.Gate{"g": {Limit: 3, Shards: 2}}}
-	one := start(t, pool, cfg)
-	start(t, pool, cfg)
+	cfg := gendurable.Config{Machines: []fsm.Definition{job}, Gates: map[string]gendurable.Gate{"g": {Limit: 3, Shards: 2}}, GCInterval: time.Hour}
+	one, two := start(t, pool, cfg), start(t, pool, cfg)
+	// What they make at the start must not find slots that are just being given back.
+	eventually(t, "the only reconcile of each", func() bool {
+		return one.Stats().Limits.Reconciles == 1 && two.Stats().Limits.Reconciles == 1
+	})
 	var insts []fsm.Instance
 	for i := range 200 {
 		insts = append(insts, job.New(number{i}, fsm.ConcurrencyKey(fmt.Sprint("g:", i%2))))
@@ -83,8 +86,10 @@ func TestAGateHolds(t *testing.T) {
 		}
 	}
 	atRest(t, pool)
-	if s := one.Stats().Limits; s.AdmittedRows == 0 || s.CreditedSlots == 0 || s.Healed != 0 {
-		t.Errorf("the limiter counts %+v", s)
+	// One of them may have had all the slots.
+	a, b := one.Stats().Limits, two.Stats().Limits
+	if a.AdmittedRows+b.AdmittedRows == 0 || a.CreditedSlots+b.CreditedSlots == 0 || a.Healed+b.Healed != 0 {
+		t.Errorf("the limiters count %+v and %+v", a, b)
 	}
 }
 
@@ -112,9 +117,10 @@ func TestARateHolds(t *testing.T) {
 	if n := ran.Load(); n != 6 {
 		t.Errorf("%d have begun, of which 5 and 1 had tokens", n)
 	}
-	if n := count(t, pool, `SELECT count(*) FROM gen_durable WHERE status = 'runnable' AND attempt = 0`); n != 45 {
-		t.Errorf("%d wait untouched", n)
-	}
+	// Those that were claimed with the five, and denied, may be on their way back.
+	eventually(t, "45 wait untouched", func() bool {
+		return count(t, pool, `SELECT count(*) FROM gen_durable WHERE status = 'runnable' AND attempt = 0`) == 45
+	})
 }
 
 // TestARateGoesOn: what waits for tokens runs when they come, in order.
