@@ -132,7 +132,7 @@ func start(t *testing.T, b *backend, c Config) *stage {
 	// Under a supervisor, as in the engine, so that a panic leads to a restart.
 	parent := system.Root.Spawn(actors.NewProps(c.Logger, nil, func() actor.Actor { return &parent{props: Props(c)} },
 		actor.WithSupervisor(actor.NewOneForOneStrategy(1000, time.Minute, func(any) actor.Directive { return actor.RestartDirective }))))
-	reply, err := system.Root.RequestFuture(parent, "child", 10*time.Second).Result()
+	reply, err := system.Root.RequestFuture(parent, "child", time.Minute).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -295,7 +295,7 @@ func open(t *testing.T, change func(*Config), defs ...fsm.Definition) *house {
 			}
 			return nil
 		},
-		Flushers: []*actor.PID{flusher},
+		Flushers: []*actor.PID{flusher}, DrainGrace: time.Minute,
 	}
 	if change != nil {
 		change(&cfg)

@@ -106,7 +106,7 @@ func start(t *testing.T, change func(*scheduler.Config), defs ...fsm.Definition)
 	cfg := scheduler.Config{
 		Queue: "q", Worker: worker, Store: store, Logger: logger, QueueCounters: e.counts, Concurrency: 10,
 		Specs:    func(machine string, _ int) *fsm.Spec { return specs[machine] },
-		Flushers: []*actor.PID{flusher},
+		Flushers: []*actor.PID{flusher}, DrainGrace: time.Minute,
 	}
 	if change != nil {
 		change(&cfg)

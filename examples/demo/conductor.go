@@ -171,8 +171,8 @@ func (c *conductor) pay(ctx context.Context) error {
 		}
 	}
 	rand.Shuffle(len(payments), func(i, j int) { payments[i], payments[j] = payments[j], payments[i] })
-	// Spread over less than the payment timeout, so that whoever pays at all pays in time.
-	pause := c.paymentTimeout / 2 / time.Duration(len(payments)/batch+1)
+	// Spread over much less than the payment timeout, so that whoever pays at all pays in time.
+	pause := min(c.paymentTimeout/2, 3*time.Second) / time.Duration(len(payments)/batch+1)
 	for len(payments) > 0 {
 		n := min(batch, len(payments))
 		if _, err := c.client.SignalMany(ctx, payments[:n]); err != nil {

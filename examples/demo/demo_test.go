@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 func TestDemoProvesItself(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	err := runDemo(t.Context(), options{orders: 300, dir: t.TempDir(), paymentTimeout: 4 * time.Second, out: &out})
+	err := runDemo(t.Context(), options{orders: 300, dir: t.TempDir(), paymentTimeout: 15 * time.Second, out: &out})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
