@@ -151,19 +151,22 @@ func (t *table) ExtendOne(ctx context.Context, w string, lease time.Duration, id
 	return b[0], nil
 }
 
-func (t *table) Release(_ context.Context, w string, ids []int64) error {
+func (t *table) Release(_ context.Context, w string, ids []int64) (ending int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.down != nil {
-		return t.down
+		return 0, t.down
 	}
 	for _, id := range ids {
 		if e := t.rows[id]; e.status == pg.Executing && e.owner == w {
 			t.giveBack(id, e)
 			t.released++
+			if e.CancelReason != nil {
+				ending++
+			}
 		}
 	}
-	return nil
+	return ending, nil
 }
 
 func (t *table) ReleaseUnheld(ctx context.Context, w string, held []int64) (int, error) {
@@ -175,7 +178,8 @@ func (t *table) ReleaseUnheld(ctx context.Context, w string, held []int64) (int,
 		}
 	}
 	t.mu.Unlock()
-	return len(ids), t.Release(ctx, w, ids)
+	_, err := t.Release(ctx, w, ids)
+	return len(ids), err
 }
 
 func (t *table) InboxPage(context.Context, int64, []int64, int) ([]pg.Signal, error) {

@@ -170,6 +170,9 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 	case ReleaseResult:
 		c.releasing--
 		c.scan.stir()
+		if e.Ending > 0 {
+			c.supply.note(known) // no limit and no key keeps them from being ended
+		}
 		c.heard(e.Err)
 		if e.Err != nil || e.Kept {
 			c.suspect(now) // what was not given back is claimed and not held

@@ -86,8 +86,11 @@ func (l *limits) setGates(names []string) {
 	l.claim = nil
 }
 
-// asks says what a claimed row has to be admitted to; nothing = false.
+// asks says what a claimed row has to be admitted to; nothing = false. One that is to be ended takes neither slot nor tokens.
 func asks(row *pg.Claimed) (limiter.Request, bool) {
+	if row.CancelReason != nil {
+		return limiter.Request{}, false
+	}
 	r := limiter.Request{ID: row.ID, Claim: row.Claim, Rate: row.RateLimit, Weight: row.Weight}
 	if row.ConcurrencyShard != nil && *row.ConcurrencyShard < 0 {
 		r.Gate = row.ConcurrencyKey
