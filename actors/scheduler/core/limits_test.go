@@ -18,9 +18,13 @@ type limitedQueue struct {
 	id  int64
 }
 
-func newLimitedQueue(t *testing.T) *limitedQueue {
+func newLimitedQueue(t *testing.T, change ...func(*Config)) *limitedQueue {
 	q := &limitedQueue{t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	q.c = New(Config{Concurrency: 100, Gates: []string{"g"}}, false, q.now)
+	cfg := Config{Concurrency: 100, Gates: []string{"g"}}
+	for _, f := range change {
+		f(&cfg)
+	}
+	q.c = New(cfg, false, q.now)
 	q.on(Tick{})
 	return q
 }

@@ -34,6 +34,7 @@ type supply struct {
 		heard    hint // the strongest hint that came while it was on its way
 		// admitting: it has brought rows, of some of which the limiter decides just now. It is not over before that.
 		admitting bool
+		free      bool // it has brought rows that need no admission
 		rows      int // that it brought; then those that it could have brought
 		// left: it has left rows that it could have brought, because the limiter was likely to admit no more of them.
 		left bool
@@ -265,6 +266,7 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 			c.demand.began(now)
 		}
 	}
+	c.supply.claim.free = len(e.Rows) > 0
 	c.supply.claim.left = e.Pending > 0 && e.Looked > len(e.Rows)+e.Pending
 	if c.supply.claim.rows = max(len(e.Rows)+e.Pending, e.Looked); e.Pending > 0 {
 		c.supply.claim.admitting = true
