@@ -35,7 +35,7 @@ type supply struct {
 		// admitting: it has brought rows, of some of which the limiter decides just now. It is not over before that.
 		admitting bool
 		free      bool // it has brought rows that need no admission
-		rows      int // that it brought; then those that it could have brought
+		rows      int  // that it brought; then those that it could have brought
 		// left: it has left rows that it could have brought, because the limiter was likely to admit no more of them.
 		left bool
 	}
