@@ -269,6 +269,16 @@ type house struct {
 
 func open(t *testing.T, change func(*Config), defs ...fsm.Definition) *house {
 	t.Helper()
+	return openWith(t, func(_ *house, c *Config) {
+		if change != nil {
+			change(c)
+		}
+	}, defs...)
+}
+
+// openWith is open for changes that need the actor system.
+func openWith(t *testing.T, change func(*house, *Config), defs ...fsm.Definition) *house {
+	t.Helper()
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	h := &house{t: t, system: actors.NewSystem(logger), table: newTable(), counts: new(actors.QueueCounters)}
 	specs := map[string]*fsm.Spec{}
@@ -301,9 +311,7 @@ func open(t *testing.T, change func(*Config), defs ...fsm.Definition) *house {
 		},
 		Flushers: []*actor.PID{flusher},
 	}
-	if change != nil {
-		change(&cfg)
-	}
+	change(h, &cfg)
 	h.queue = h.system.Root.Spawn(Props(cfg))
 	t.Cleanup(func() {
 		h.stop(h.queue)
