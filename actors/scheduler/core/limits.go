@@ -13,8 +13,8 @@ const (
 	manyKeys  = 64
 	maxDenied = 1000
 	// elsewhereKeys is both when the counters are not in the database: what is not remembered then is claimed and denied over
-	// and over. A claim that leaves out so many keys carries them as a parameter, a third of a megabyte of usual ones, which
-	// Postgres parses in some milliseconds; maxKeyBytes bounds it whatever their length. They take the process two megabytes a queue.
+	// and over. A claim that leaves out so many keys carries them as a parameter: of 30 bytes each, a third of a megabyte, which took
+	// Postgres 3 ms to parse. maxKeyBytes bounds it whatever their length. They take the process about two megabytes a queue.
 	elsewhereKeys = 10_000
 	maxKeyBytes   = 512 << 10
 	// openEvery, for each key remembered, is how far apart keys of such counters open: each opening is a claim.
