@@ -169,14 +169,15 @@ func obstacles(f *pg.Facts) []Cause {
 	case len(f.Fitting) == 0:
 		add(true, Cause{Reason: Undecodable, Nodes: f.Stepping})
 	}
-	add(f.Holder != 0, Cause{
+	wanted := f.CancelReason == nil // else it is to be ended, which takes no key, slot or token
+	add(wanted && f.Holder != 0, Cause{
 		Reason: KeyHeld, Key: f.ConcurrencyKey, Holder: ID(f.Holder), Worker: f.HolderLockedBy, Node: nodeOf(f.HolderLockedBy),
 		Since: value(f.HolderSince), LastBeat: value(f.NodeBeat),
 	})
 	add(f.Occupant != 0, Cause{Reason: CorrelationHeld, Holder: ID(f.Occupant)})
-	add(f.Gate && f.GateFree < 1, Cause{Reason: GateFull, Key: f.ConcurrencyKey, Limit: int(f.GateLimit)})
-	add(f.RateLimit != "" && !f.Rate, Cause{Reason: UnknownLimit, Key: f.RateLimit})
-	if f.Rate && f.RateWait != 0 {
+	add(wanted && f.Gate && f.GateFree < 1, Cause{Reason: GateFull, Key: f.ConcurrencyKey, Limit: int(f.GateLimit)})
+	add(wanted && f.RateLimit != "" && !f.Rate, Cause{Reason: UnknownLimit, Key: f.RateLimit})
+	if wanted && f.Rate && f.RateWait != 0 {
 		c := Cause{Reason: BucketEmpty, Key: f.RateLimit}
 		if f.RateWait > 0 {
 			c.Until = f.Now.Add(f.RateWait)

@@ -217,6 +217,8 @@ func TestExplainKeyHeld(t *testing.T) {
 	x.exec(`DELETE FROM gen_durable_nodes`)
 	id := x.put(key)
 	x.want(id, []gendurable.Reason{gendurable.NoNode, gendurable.KeyHeld}, "has no row any more")
+	x.exec(`UPDATE gen_durable SET cancel_requested = 'enough' WHERE id = $1`, id)
+	x.want(id, only(gendurable.NoNode)) // it would be ended without its key
 }
 
 func TestExplainCorrelationHeld(t *testing.T) {
@@ -266,7 +268,12 @@ func TestExplainLimits(t *testing.T) {
 	}
 	both := x.put(gated, rated)
 	x.want(both, []gendurable.Reason{gendurable.GateFull, gendurable.BucketEmpty})
-	x.want(x.put(func(in *pg.Insertion) { in.RateLimit = "fax" }), only(gendurable.UnknownLimit), `"fax", which is not configured`)
+	fax := x.put(func(in *pg.Insertion) { in.RateLimit = "fax" })
+	x.want(fax, only(gendurable.UnknownLimit), `"fax", which is not configured`)
+	for _, id := range []gendurable.ID{both, fax} { // neither waits for a limit to be ended
+		x.exec(`UPDATE gen_durable SET cancel_requested = 'enough' WHERE id = $1`, id)
+		x.want(id, only(gendurable.Ready))
+	}
 }
 
 func TestExplainParked(t *testing.T) {

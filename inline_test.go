@@ -127,7 +127,7 @@ func TestAChainLetsUrgentWorkIn(t *testing.T) {
 	urgent := fsm.NewJob("urgent", func(context.Context, *fsm.JobCall[number]) (int, error) {
 		ran.note("urgent")
 		return 0, nil
-	}) // of the same priority, but eligible earlier than the chain that goes back; see 96 in ISSUES.md
+	}, fsm.Priority(-1))
 	m := counter("m", 12, func(ctx context.Context, c *fsm.Call[number]) error {
 		ran.note("step")
 		if c.State.N != 3 {

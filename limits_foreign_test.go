@@ -3,6 +3,8 @@ package gendurable_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -13,24 +15,31 @@ import (
 )
 
 // inMemory is a limiter of gates that lives in this process and knows nothing of the database: nobody stamps a row with the
-// slot that it has, and a slot that is not given back is renewed for ever, as one in Redis is.
+// slot that it has, and a slot that is not given back is renewed for ever, as one in Redis is. Its rates are never used up, or always.
 type inMemory struct {
 	mu      sync.Mutex // guards all below
 	config  limiter.Config
 	limits  map[string]int
 	holders map[string]map[limiter.Slot]bool // by key
 	granted int
+	// spent are the names of rates that deny; denials when each key denied.
+	spent   map[string]bool
+	denials map[string][]time.Time
+	// asked, when it is set before the engine starts, is told of each question before it is answered, which then waits for answer.
+	asked, answer chan struct{}
 }
 
 func newInMemory() *inMemory {
-	return &inMemory{limits: map[string]int{}, holders: map[string]map[limiter.Slot]bool{}}
+	return &inMemory{
+		limits: map[string]int{}, holders: map[string]map[limiter.Slot]bool{}, spent: map[string]bool{}, denials: map[string][]time.Time{},
+	}
 }
 
 func (m *inMemory) SyncConfig(_ context.Context, own limiter.Config) (limiter.Config, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(own.Rates) > 0 {
-		m.config.Rates = own.Rates // which are never used up
+		m.config.Rates = own.Rates
 	}
 	for _, g := range own.Gates {
 		if _, known := m.limits[g.Name]; !known {
@@ -45,11 +54,28 @@ func (m *inMemory) RemoveConfig(context.Context, ...limiter.Name) error {
 	return errors.New("no test removes a limit")
 }
 
-func (m *inMemory) Admit(_ context.Context, _ string, requests []limiter.Request) ([]limiter.Decision, error) {
+func (m *inMemory) Admit(ctx context.Context, _ string, requests []limiter.Request) ([]limiter.Decision, error) {
+	if m.asked != nil {
+		select {
+		case m.asked <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		select {
+		case <-m.answer:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	decisions := make([]limiter.Decision, len(requests))
 	for i, r := range requests {
+		if m.spent[limiter.NameOf(r.Rate)] {
+			m.denials[r.Rate] = append(m.denials[r.Rate], time.Now())
+			decisions[i] = limiter.Decision{Verdict: limiter.Saturated, By: limiter.KindRate, Key: r.Rate, RetryIn: time.Hour}
+			continue
+		}
 		if r.Gate == "" {
 			continue
 		}
@@ -60,6 +86,7 @@ func (m *inMemory) Admit(_ context.Context, _ string, requests []limiter.Request
 		}
 		slot := limiter.Slot{ID: r.ID, Claim: r.Claim, Key: r.Gate}
 		if !held[slot] && len(held) >= m.limits[limiter.NameOf(r.Gate)] {
+			m.denials[r.Gate] = append(m.denials[r.Gate], time.Now())
 			decisions[i] = limiter.Decision{Verdict: limiter.Saturated, By: limiter.KindGate, Key: r.Gate, RetryIn: -1}
 			continue
 		}
@@ -192,4 +219,78 @@ func TestSlotsOfRowsThatNeverRan(t *testing.T) {
 	if n := count(t, pool, `SELECT count(*) FROM gen_durable WHERE status = 'runnable' AND fsm <> 'quick'`); n != 55 {
 		t.Errorf("%d rows wait, expected 55", n)
 	}
+}
+
+// denied is how often each key denied, at least and all of them.
+func (m *inMemory) denied(keys int) (least, all int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.denials) < keys {
+		return 0, 0
+	}
+	least = math.MaxInt
+	for _, d := range m.denials {
+		least, all = min(least, len(d)), all+len(d)
+	}
+	return least, all
+}
+
+// TestManyExhaustedKeysOfAnotherLimiter: no claim can read how much they have left. They own the head of the queue, and are
+// neither claimed and denied over and over nor delay what is behind them.
+func TestManyExhaustedKeysOfAnotherLimiter(t *testing.T) {
+	t.Parallel()
+	const keys = 200
+	cfg := func(m *inMemory) gendurable.Config {
+		return gendurable.Config{
+			Machines: []fsm.Definition{double}, Limiter: m, Gates: map[string]gendurable.Gate{"g": {Limit: 1}},
+			RateLimits: map[string]gendurable.RateLimit{"r": {Allowed: 1, Per: time.Hour}},
+			PollBusy:   20 * time.Millisecond, PollIdle: 20 * time.Millisecond,
+		}
+	}
+	t.Run("of a rate", func(t *testing.T) {
+		t.Parallel()
+		pool := database(t)
+		memory := newInMemory()
+		memory.spent["r"] = true
+		backlog(t, pool, double.New(number{}), keys, "NULL", `'r:' || i`)
+		engine := start(t, pool, cfg(memory))
+		await(t, engine, insert(t, engine, double.New(number{1})), gendurable.UntilTerminal())
+		var settled int
+		var since int64
+		eventually(t, "all have been denied, and none is in twenty claims", func() bool {
+			least, all := memory.denied(keys)
+			if least == 0 || all != settled {
+				settled, since = all, claims(engine)
+			}
+			return least > 0 && claims(engine) >= since+20
+		})
+		if settled > 2*keys { // once, and perhaps once more when the limits in force have become known
+			t.Errorf("%d keys without tokens denied %d times", keys, settled)
+		}
+	})
+	t.Run("of a gate", func(t *testing.T) {
+		t.Parallel()
+		pool := database(t)
+		memory := newInMemory()
+		for i := range keys + 1 {
+			key := fmt.Sprint("g:", i)
+			memory.holders[key] = map[limiter.Slot]bool{{ID: -1, Claim: 1, Key: key}: true}
+		}
+		backlog(t, pool, double.New(number{}), keys, `'g:' || i`, "NULL")
+		engine := start(t, pool, cfg(memory))
+		await(t, engine, insert(t, engine, double.New(number{1})), gendurable.UntilTerminal())
+		eventually(t, "each key has been asked a fourth time", func() bool {
+			least, _ := memory.denied(keys)
+			return least >= 4
+		})
+		memory.mu.Lock()
+		defer memory.mu.Unlock()
+		for key, at := range memory.denials {
+			for i := range at[1:] { // a full gate is left out for a tenth of a second, twice as long each time
+				if wait := at[i+1].Sub(at[i]); wait < min(100*time.Millisecond<<i, 5*time.Second) {
+					t.Errorf("the key %s was asked again %v after its denial no. %d", key, wait, i+1)
+				}
+			}
+		}
+	})
 }

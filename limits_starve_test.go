@@ -97,7 +97,7 @@ var saturated = []struct {
 }
 
 // TestSaturatedKeysDelayNobody: a backlog whose limit has nothing left owns the head of the queue. A fresh row behind it runs,
-// long before anything is freed, and an idle queue writes nothing.
+// long before anything is freed, and an idle queue writes nothing. A row of it that is to be ended waits for no limit.
 func TestSaturatedKeysDelayNobody(t *testing.T) {
 	for _, c := range saturated {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,6 +107,7 @@ func TestSaturatedKeysDelayNobody(t *testing.T) {
 				Machines: []fsm.Definition{limited, double}, Gates: map[string]gendurable.Gate{"g": {Limit: 1}},
 				RateLimits: map[string]gendurable.RateLimit{"r": {Allowed: 1, Per: 240 * time.Hour}},
 				PollBusy:   50 * time.Millisecond, PollIdle: 50 * time.Millisecond, GCInterval: time.Hour, DeadlineSweep: time.Hour,
+				LeaseSweep: 50 * time.Millisecond, Heartbeat: 2 * time.Second,
 			}
 			backlog(t, pool, limited.New(number{}), c.n, c.key, c.rate)
 			// Another process has all there is to have.
@@ -134,7 +135,27 @@ func TestSaturatedKeysDelayNobody(t *testing.T) {
 			})
 			idlesQuietly(t, pool, engine, c.name)
 			await(t, engine, insert(t, engine, double.New(number{2})), gendurable.UntilTerminal())
+			endsTheLast(t, pool, engine)
 		})
+	}
+}
+
+// endsTheLast expects that the last row of the backlog ends, although all before it and it itself are denied, once its process has
+// died and left a cancel that was requested.
+func endsTheLast(t *testing.T, pool *pgxpool.Pool, e *gendurable.Engine) {
+	t.Helper()
+	var id int64
+	if err := pool.QueryRow(t.Context(), `
+		UPDATE gen_durable SET status = 'executing', concurrency_shard = CASE WHEN concurrency_key IS NOT NULL THEN -1 END,
+		       locked_by = 'other:q@n-0000000000000000', lease_expires_at = now() - interval '1 s', cancel_requested = 'enough'
+		 WHERE id = (SELECT max(id) FROM gen_durable WHERE fsm = 'limited') RETURNING id`).Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	if s := await(t, e, gendurable.ID(id), gendurable.UntilTerminal()); s.Error != "cancelled: enough" {
+		t.Errorf("the cancelled row settled as %+v", s)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM gen_durable WHERE fsm = 'limited' AND status NOT IN ('runnable', 'executing')`); n != 1 {
+		t.Errorf("%d rows of the backlog have ended with it", n-1)
 	}
 }
 

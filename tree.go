@@ -194,7 +194,7 @@ func (e *Engine) laneConfig(t *tree, queue, lane string, q Queue) scheduler.Conf
 	return scheduler.Config{
 		Queue: queue, Worker: e.worker(lane), Store: e.store, Specs: e.registry.spec,
 		Flushers: []*actor.PID{t.pid(actors.NameFlusher(cfg.flusherOf(queue)))}, Logger: e.log,
-		Limiter: t.limiterPID(), Gates: t.inForce.gates(),
+		Limiter: t.limiterPID(), Gates: t.inForce.gates(), CountedElsewhere: cfg.Limiter != nil,
 		Concurrency: q.Concurrency, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, PollBusy: cfg.PollBusy, PollIdle: cfg.PollIdle,
 		StepGrace: cfg.StepGrace, Together: e.commitTogether, InlineLimit: cfg.InlineLimit, Limits: e.limits,
 		Counters: t.counters, QueueCounters: t.queueCounters[queue].of(lane), GiveUp: e.giveUp, Telemetry: e.reports(),

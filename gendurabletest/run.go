@@ -219,7 +219,8 @@ func (r *Runner) leave(worker string, row *pg.Claimed, s *Step) {
 	r.t.Helper()
 	s.Outcome = Unknown
 	r.skip = append(r.skip, pg.StepRef{Machine: row.Machine, Version: row.Version, Step: row.Step})
-	r.must(r.store.Release(r.t.Context(), worker, []int64{row.ID}))
+	_, err := r.store.Release(r.t.Context(), worker, []int64{row.ID})
+	r.must(err)
 }
 
 // outcomes are the kinds of what a step returns.

@@ -98,7 +98,7 @@ func (c *captive) claim(worker string) move {
 			return fmt.Errorf("claimed %d rows, expected the captive", len(rows))
 		}
 		c.row, c.worker = rows[0], worker
-		if c.row.ConcurrencyShard == nil {
+		if c.row.ConcurrencyShard == nil || c.row.CancelReason != nil { // which is to be ended
 			return nil
 		}
 		c.admitted++

@@ -103,14 +103,22 @@ func claimArgs(r ClaimRequest) []any {
 	machines, versions, steps := skipArrays(r.Skip)
 	var priorities []int16
 	var since []time.Time
-	for _, l := range r.Since {
-		priorities, since = append(priorities, l.Priority), append(since, l.Since)
+	var others any
+	if r.Since != nil {
+		priorities, since = make([]int16, len(r.Since)), make([]time.Time, len(r.Since))
+		for i, l := range r.Since {
+			priorities[i], since[i] = l.Priority, l.Since
+		}
+		if !r.Others.IsZero() {
+			others = r.Others
+		}
 	}
 	limits := r.Limits
 	if limits == nil {
 		limits = new(ClaimLimits)
 	}
-	return append([]any{r.Queue, r.Worker, micros(r.Lease), r.Limit, machines, versions, steps, priorities, since}, limits.args()...)
+	args := append([]any{r.Queue, r.Worker, micros(r.Lease), r.Limit, machines, versions, steps, priorities, since}, limits.args()...)
+	return append(args, others)
 }
 
 // skipArrays are the steps to leave out as parallel arrays; nil when there are none, which spares the probe.

@@ -113,7 +113,7 @@ func TestClaimLeavesOutLimits(t *testing.T) {
 				t.Errorf("expected %v: claimed %d of %s", c.want, got[key], key)
 			}
 		}
-		if err := s.Release(testContext(t), alice, claimedIDs(rows)); err != nil {
+		if _, err := s.Release(testContext(t), alice, claimedIDs(rows)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,7 +220,7 @@ func TestSlotsOfTakenRows(t *testing.T) {
 	l := s.NewLimiter()
 	configure(t, s, limiter.Config{Gates: []limiter.Gate{{Name: "g", Limit: 2}}})
 	for what, take := range map[string]func(ids []int64) error{
-		"release": func(ids []int64) error { return s.Release(testContext(t), alice, ids) },
+		"release": func(ids []int64) error { _, err := s.Release(testContext(t), alice, ids); return err },
 		"reap": func([]int64) error {
 			expire(t, s)
 			_, err := s.ReapLeases(testContext(t), 10)

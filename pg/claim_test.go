@@ -44,7 +44,7 @@ func TestClaimedRow(t *testing.T) {
 	row := claimOne(t, s, alice)
 	if row.ID != id || row.Machine != "m" || row.Version != 7 || row.Step != "a" || string(row.State) != `{"n": 0}` || row.Attempt != 4 ||
 		!slices.Equal(row.Awaits, []string{"x", "y"}) || row.Queue != "default" || row.Priority != 3 || row.ConcurrencyKey != "k:p" ||
-		row.ConcurrencyShard != nil || row.RateLimit != "lim" || row.Weight != 2.5 || row.CorrelationKey != "order-1" ||
+		row.ConcurrencyShard == nil || *row.ConcurrencyShard != ProvisionalShard || row.RateLimit != "lim" || row.Weight != 2.5 || row.CorrelationKey != "order-1" ||
 		row.ParentID != 0 || row.Crashes != 3 || row.CancelReason == nil || *row.CancelReason != "why" || row.HasInbox || row.HasChildren {
 		t.Errorf("the claim shows %+v", row)
 	}

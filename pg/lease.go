@@ -77,28 +77,32 @@ var ErrNotReleased = errors.New("pg: somebody holds rows that are to be released
 
 // Release gives claimed rows back untouched: attempt and eligible_at as they were. Rows that the worker does not own are
 // left alone. It waits for nobody: when somebody holds some of the rows just now, the others are given back and the error
-// wraps ErrNotReleased.
-func (s *Store) Release(ctx context.Context, worker string, ids []int64) error {
-	_, kept, err := s.release(ctx, worker, ids)
+// wraps ErrNotReleased. It returns of how many of those that it gave back a cancel was requested: the next claim ends them, whatever
+// limit or key they have.
+func (s *Store) Release(ctx context.Context, worker string, ids []int64) (ending int, err error) {
+	r, err := s.release(ctx, worker, ids)
 	if err != nil {
-		return fmt.Errorf("pg: release %d rows of %s: %w", len(ids), worker, err)
+		return 0, fmt.Errorf("pg: release %d rows of %s: %w", len(ids), worker, err)
 	}
-	if kept > 0 {
-		return fmt.Errorf("%w (%d of %d rows of %s)", ErrNotReleased, kept, len(ids), worker)
+	if r.kept > 0 {
+		return r.ending, fmt.Errorf("%w (%d of %d rows of %s)", ErrNotReleased, r.kept, len(ids), worker)
 	}
-	return nil
+	return r.ending, nil
 }
 
-func (s *Store) release(ctx context.Context, worker string, ids []int64) (released, kept int, err error) {
+// releasedRows counts rows: given back, of those with a requested cancel, and not given back.
+type releasedRows struct{ released, ending, kept int }
+
+func (s *Store) release(ctx context.Context, worker string, ids []int64) (r releasedRows, err error) {
 	if len(ids) == 0 {
-		return 0, 0, nil
+		return r, nil
 	}
 	var slots slots
 	err = atomically(ctx, s.db(), func(db DB) error {
-		return db.QueryRow(ctx, s.sql("release"), worker, ids).Scan(slots.after(&released, &kept)...)
+		return db.QueryRow(ctx, s.sql("release"), worker, ids).Scan(slots.after(&r.released, &r.ending, &r.kept)...)
 	})
 	s.credit(slots, err)
-	return released, kept, err
+	return r, err
 }
 
 // ReleaseUnheld gives back every row that carries the worker's name but is not among those it holds: claims whose answer
@@ -119,14 +123,14 @@ func (s *Store) ReleaseUnheld(ctx context.Context, worker string, held []int64) 
 	if err != nil {
 		return 0, fmt.Errorf("pg: look for rows that %s does not know of: %w", worker, err)
 	}
-	released, kept, err := s.release(ctx, worker, unheld)
+	r, err := s.release(ctx, worker, unheld)
 	if err != nil {
 		return 0, fmt.Errorf("pg: release %d rows that %s does not know of: %w", len(unheld), worker, err)
 	}
-	if kept > 0 {
-		return released, fmt.Errorf("%w (%d rows that %s does not know of)", ErrNotReleased, kept, worker)
+	if r.kept > 0 {
+		return r.released, fmt.Errorf("%w (%d rows that %s does not know of)", ErrNotReleased, r.kept, worker)
 	}
-	return released, nil
+	return r.released, nil
 }
 
 // ReapResult is what a sweep made runnable.

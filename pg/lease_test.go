@@ -76,17 +76,17 @@ func TestRelease(t *testing.T) {
 	before := value[string](t, s, `SELECT string_agg((to_jsonb(g) - 'updated_at' - 'claims')::text, ' ' ORDER BY id) FROM gen_durable g`)
 	ids := claimedIDs(claim(t, s, alice, 3))
 	exec(t, s, `UPDATE gen_durable SET concurrency_shard = 1`)
-	if err := s.Release(ctx, bob, ids); err != nil {
+	if _, err := s.Release(ctx, bob, ids); err != nil {
 		t.Fatal(err)
 	}
 	wantStatus(t, s, Executing, ids...)
 	letGo := held(t, s, ids[1])
-	if err := s.Release(ctx, alice, ids); !errors.Is(err, ErrNotReleased) {
+	if _, err := s.Release(ctx, alice, ids); !errors.Is(err, ErrNotReleased) {
 		t.Errorf("releasing a row that is held: %v", err)
 	}
 	wantStatus(t, s, Runnable, ids[0], ids[2])
 	letGo()
-	if err := s.Release(ctx, alice, ids); err != nil {
+	if _, err := s.Release(ctx, alice, ids); err != nil {
 		t.Fatal(err)
 	}
 	after := value[string](t, s, `SELECT string_agg((to_jsonb(g) - 'updated_at' - 'claims')::text, ' ' ORDER BY id) FROM gen_durable g`)

@@ -29,6 +29,8 @@ type instance struct {
 	presented         []int64 // the awaited signals that the last claim handed over
 	// Whether it ever had a signal, or was a parent.
 	hadInbox, hadChildren bool
+	// ending: a cancel had been requested when it was claimed last. It executes without its key.
+	ending bool
 }
 
 type sig struct {
@@ -141,7 +143,7 @@ func (m *model) claim(rt *rapid.T) {
 	got := claim(m.t, m.s, worker, 1000)
 	busy := map[string]int{}
 	for _, in := range m.rows {
-		if in.key != "" && in.status == Executing {
+		if in.key != "" && in.status == Executing && !in.ending {
 			busy[in.key]++
 		}
 	}
@@ -149,7 +151,10 @@ func (m *model) claim(rt *rapid.T) {
 	free := map[string]bool{}
 	for _, in := range m.rows {
 		switch {
-		case in.status != Runnable || in.key != "" && (busy[in.key] > 0 || free[in.key]):
+		case in.status != Runnable:
+			continue
+		case in.cancel != "": // it is to be ended, and takes no key
+		case in.key != "" && (busy[in.key] > 0 || free[in.key]):
 			continue
 		case in.key != "":
 			free[in.key] = true
@@ -162,10 +167,12 @@ func (m *model) claim(rt *rapid.T) {
 	for i := range got {
 		row := &got[i]
 		in := m.rows[row.ID]
-		if in == nil || in.status != Runnable || in.key != "" && busy[in.key] > 0 {
+		if in == nil || in.status != Runnable || in.key != "" && in.cancel == "" && busy[in.key] > 0 {
 			rt.Fatalf("claimed %+v, which is %+v", row, in)
 		}
-		busy[in.key]++
+		if in.ending = in.cancel != ""; !in.ending {
+			busy[in.key]++
+		}
 		in.status, in.worker, in.lastClaim, in.presented = Executing, worker, row, nil
 		for _, sg := range row.Inbox {
 			if slices.Contains(in.awaits, sg.Name) {
@@ -357,7 +364,7 @@ func (m *model) reap(rt *rapid.T) {
 
 func (m *model) release(rt *rapid.T) {
 	worker := rapid.SampledFrom([]string{alice, bob}).Draw(rt, "worker")
-	if err := m.s.Release(testContext(m.t), worker, m.ids(anyRow)); err != nil {
+	if _, err := m.s.Release(testContext(m.t), worker, m.ids(anyRow)); err != nil {
 		rt.Fatal(err)
 	}
 	for _, in := range m.rows {

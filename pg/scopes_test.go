@@ -129,8 +129,8 @@ func TestForeignScopesInOneBatch(t *testing.T) {
 		"release": func(ids []int64) (int, error) {
 			claim(t, s, alice, 500)
 			foreign(t, s, Runnable, ids[:3]...)
-			released, _, err := s.release(ctx, alice, ids)
-			return released, err
+			r, err := s.release(ctx, alice, ids)
+			return r.released, err
 		},
 		"start": func(ids []int64) (int, error) {
 			claim(t, s, identity(1), 500)

@@ -95,8 +95,10 @@ type ClaimRequest struct {
 	Skip []StepRef
 	// Limits say which gates there are, and what to leave out because its limit is exhausted. Nil: no gates.
 	Limits *ClaimLimits
-	// Since restricts the claim to these priorities, and in each to rows that are eligible since then. Nil: all.
-	Since []Lane
+	// Since restricts the claim in these priorities, ascending, to rows that are eligible since then, and in all others to those
+	// eligible since Others; its zero time leaves the others out. Nil: the claim looks everywhere, whatever Others says.
+	Since  []Lane
+	Others time.Time
 	// Report is filled in, when it is not nil.
 	Report *ClaimReport
 	// Contended, if not nil, is advanced with each try that lost the race for a concurrency key.

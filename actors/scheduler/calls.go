@@ -18,8 +18,9 @@ func (s *scheduler) call(fx *core.Effects) {
 	if ids := fx.Release; len(ids) > 0 {
 		cfg.QueueCounters.Released.Add(int64(len(ids)))
 		s.ask(func(ctx context.Context) core.Event {
-			kept, err := split(cfg.Store.Release(ctx, cfg.Worker, ids))
-			return core.ReleaseResult{Kept: kept, Err: err}
+			ending, err := cfg.Store.Release(ctx, cfg.Worker, ids)
+			kept, err := split(err)
+			return core.ReleaseResult{Ending: ending, Kept: kept, Err: err}
 		}, func(err error) core.Event { return core.ReleaseResult{Err: err} })
 	}
 	if ids := fx.Beat; len(ids) > 0 {

@@ -21,8 +21,8 @@ func (s *scheduler) claim(fx *core.Effects) {
 	}
 	report := pg.ClaimReport{Survey: fx.Survey, Horizon: fx.Ahead}
 	request := pg.ClaimRequest{
-		Queue: cfg.Queue, Worker: cfg.Worker, Lease: cfg.Lease, Limit: fx.Claim, Skip: fx.Skip, Limits: fx.Limits, Since: fx.Since, Report: &report,
-		Contended: &cfg.QueueCounters.Contended,
+		Queue: cfg.Queue, Worker: cfg.Worker, Lease: cfg.Lease, Limit: fx.Claim, Skip: fx.Skip, Limits: fx.Limits, Since: fx.Since, Others: fx.Others,
+		Report: &report, Contended: &cfg.QueueCounters.Contended,
 	}
 	handed := false
 	s.ask(func(ctx context.Context) core.Event {

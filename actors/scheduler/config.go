@@ -34,7 +34,7 @@ type Store interface {
 	Claim(ctx context.Context, r pg.ClaimRequest) ([]pg.Claimed, error)
 	Heartbeat(ctx context.Context, worker string, lease time.Duration, ids []int64) ([]pg.Beat, error)
 	ExtendOne(ctx context.Context, worker string, lease time.Duration, id int64) (pg.Beat, error)
-	Release(ctx context.Context, worker string, ids []int64) error
+	Release(ctx context.Context, worker string, ids []int64) (ending int, err error)
 	ReleaseUnheld(ctx context.Context, worker string, held []int64) (int, error)
 	stepping.Pages
 }
@@ -56,6 +56,8 @@ type Config struct {
 	// the queue learns of changes by actors.LimitsInForce.
 	Limiter *actor.PID
 	Gates   []string
+	// CountedElsewhere says that the limiter's counters are not in the database, where a claim could read them.
+	CountedElsewhere bool
 
 	// Together commits an outcome together with the work that it carries, in a transaction of their own, and returns when
 	// the fate of both is known or alive ends. step is the context of the step that brought the outcome: it is the work's,
@@ -120,7 +122,7 @@ func (c *Config) fill() {
 func (c *Config) core() core.Config {
 	return core.Config{
 		Concurrency: c.Concurrency, Lease: c.Lease, Heartbeat: c.Heartbeat, PollBusy: c.PollBusy, PollIdle: c.PollIdle,
-		MaxPrefetch: c.MaxPrefetch, MaxClaim: c.MaxClaim, DrainGrace: c.DrainGrace,
+		MaxPrefetch: c.MaxPrefetch, MaxClaim: c.MaxClaim, DrainGrace: c.DrainGrace, CountedElsewhere: c.CountedElsewhere,
 		Knows: func(s pg.StepRef) bool {
 			spec := c.Specs(s.Machine, s.Version)
 			return spec != nil && spec.HasStep(s.Step)

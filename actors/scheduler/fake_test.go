@@ -151,19 +151,22 @@ func (t *table) ExtendOne(ctx context.Context, w string, lease time.Duration, id
 	return b[0], nil
 }
 
-func (t *table) Release(_ context.Context, w string, ids []int64) error {
+func (t *table) Release(_ context.Context, w string, ids []int64) (ending int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.down != nil {
-		return t.down
+		return 0, t.down
 	}
 	for _, id := range ids {
 		if e := t.rows[id]; e.status == pg.Executing && e.owner == w {
 			t.giveBack(id, e)
 			t.released++
+			if e.CancelReason != nil {
+				ending++
+			}
 		}
 	}
-	return nil
+	return ending, nil
 }
 
 func (t *table) ReleaseUnheld(ctx context.Context, w string, held []int64) (int, error) {
@@ -175,7 +178,8 @@ func (t *table) ReleaseUnheld(ctx context.Context, w string, held []int64) (int,
 		}
 	}
 	t.mu.Unlock()
-	return len(ids), t.Release(ctx, w, ids)
+	_, err := t.Release(ctx, w, ids)
+	return len(ids), err
 }
 
 func (t *table) InboxPage(context.Context, int64, []int64, int) ([]pg.Signal, error) {
@@ -265,6 +269,16 @@ type house struct {
 
 func open(t *testing.T, change func(*Config), defs ...fsm.Definition) *house {
 	t.Helper()
+	return openWith(t, func(_ *house, c *Config) {
+		if change != nil {
+			change(c)
+		}
+	}, defs...)
+}
+
+// openWith is open for changes that need the actor system.
+func openWith(t *testing.T, change func(*house, *Config), defs ...fsm.Definition) *house {
+	t.Helper()
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	h := &house{t: t, system: actors.NewSystem(logger), table: newTable(), counts: new(actors.QueueCounters)}
 	specs := map[string]*fsm.Spec{}
@@ -297,9 +311,7 @@ func open(t *testing.T, change func(*Config), defs ...fsm.Definition) *house {
 		},
 		Flushers: []*actor.PID{flusher}, DrainGrace: time.Minute,
 	}
-	if change != nil {
-		change(&cfg)
-	}
+	change(h, &cfg)
 	h.queue = h.system.Root.Spawn(Props(cfg))
 	t.Cleanup(func() {
 		h.stop(h.queue)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -225,6 +226,70 @@ func TestALostLeaseCancelsTheStep(t *testing.T) {
 	}
 	if h.counts.Lost.Load() != 1 || h.counts.Stale.Load() != 1 {
 		t.Errorf("lost %d, stale %d", h.counts.Lost.Load(), h.counts.Stale.Load())
+	}
+}
+
+// TestSlotsOfRunsWithoutAnOutcomeAreLeft: the limiter is told of the slot of a run that lost its lease, vanished or was given up: it must
+// not renew what whoever takes the row gives back. Not of the slot of one that committed, which the flusher tells of.
+func TestSlotsOfRunsWithoutAnOutcomeAreLeft(t *testing.T) {
+	t.Parallel()
+	const shard = 3
+	lost := make(chan limiter.Slot, 10)
+	admits := func(h *house, c *Config) {
+		c.Heartbeat, c.StepGrace, c.Gates = 50*time.Millisecond, 10*time.Millisecond, []string{"g"}
+		limits := h.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+			switch m := ctx.Message().(type) {
+			case actors.Admit:
+				d := make([]limiter.Decision, len(m.Requests))
+				for i := range d {
+					d[i].Shard = shard
+				}
+				m.Reply <- actors.Admitted{Decisions: d}
+			case actors.CreditSlots:
+				for _, s := range m.Lost {
+					lost <- s
+				}
+			}
+		}))
+		c.Limiter = limits
+		t.Cleanup(func() { h.stop(limits) })
+	}
+	long := newBlocking("long")
+	h := openWith(t, admits, long,
+		fsm.NewJob("vanishing", func(context.Context, *fsm.JobCall[none]) (int, error) { runtime.Goexit(); return 0, nil }),
+		fsm.NewJob("deaf", func(context.Context, *fsm.JobCall[none]) (int, error) { <-long.goOn; return 0, nil }, fsm.StepTimeout(time.Millisecond)))
+	run := func(machine string) int64 {
+		provisional := int16(pg.ProvisionalShard)
+		id := h.table.insert(pg.Claimed{
+			Machine: machine, Version: 1, Step: fsm.JobStep, Claim: 5, ConcurrencyKey: "g:" + machine, ConcurrencyShard: &provisional,
+		})[0]
+		h.send(actors.Poke{Queue: "q"})
+		return id
+	}
+	told := func(id int64, machine string) {
+		t.Helper()
+		want := limiter.Slot{ID: id, Claim: 5, Key: "g:" + machine, Shard: shard}
+		if got := receive(t, "the limiter is told of the slot of "+machine, lost); got != want {
+			t.Errorf("the limiter is told of %+v, expected %+v", got, want)
+		}
+	}
+	told(run("vanishing"), "vanishing")
+	told(run("deaf"), "deaf")
+	id := run("long")
+	receive(t, "the step runs", long.running)
+	h.table.with(func() { h.table.rows[id].owner = "another" })
+	told(id, "long")
+	if n := h.counts.Stale.Load(); n != 1 {
+		t.Errorf("%d runs are stale", n)
+	}
+	committed := run("long")
+	receive(t, "the step runs", long.running)
+	close(long.goOn)
+	h.until("it is done", func() bool { return h.table.look(committed).status == pg.Done && h.counts.RunningNow.Load() == 0 })
+	select {
+	case s := <-lost:
+		t.Errorf("the limiter is told of %+v as well", s)
+	default:
 	}
 }
 

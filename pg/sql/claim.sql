@@ -1,7 +1,8 @@
 -- Claims runnable rows of one queue.
 -- $1 text queue · $2 text worker · $3 bigint lease in µs · $4 bigint limit
 -- $5 text[] machines, $6 int[] versions, $7 text[] steps that this process cannot run; all null = none
--- $8 smallint[] priorities, $9 timestamptz[] since when: only these priorities, only rows eligible since then; null = all
+-- $8 smallint[] priorities, ascending, $9 timestamptz[] since when: of these priorities only rows eligible since then; null = all
+-- $17 timestamptz since when in the priorities that $8 does not name; null = not at all. Means nothing without $8
 -- What limits leave out; jsonb objects whose fields are names or keys, null = none:
 -- $10 the names of the gates in force · $11 keys of gates that are left out
 -- $12 names of gates of which rows pass only as far as the counters show free slots
@@ -10,6 +11,8 @@
 -- Takes one priority after the other, each found by one probe behind the last, and scans gen_durable_pick from the first row
 -- that is eligible now to the last: what is scheduled for later is never walked, whatever its priority. It stops after
 -- the limit; rows that somebody holds are skipped, so that a claim never waits.
+-- With $8 the priorities between the named ones are looked for by a probe a gap, which reads what is older than $17 in the index
+-- alone: dead rows that cannot be cleaned away are not fetched. Those that it finds take their place among the named ones.
 -- A row whose concurrency key is taken is filtered by one probe of the very index that forbids the
 -- second one, and a batch takes one row a key; a race that slips through is a unique violation, and the caller claims
 -- again. The scalar subqueries are deliberate: the planner can neither hash them nor turn them into joins.
@@ -17,6 +20,9 @@
 -- limiter admits it after the claim, or it is given back. A fully taken gate is told from the counters that the limiter
 -- keeps, without a lock: a stale reading costs a claim in vain or a later one, never a slot.
 -- A caller that does not know of a new gate yet must not run its keys one at a time beside others that do: such a row is left.
+-- A row whose cancel was requested is not to be run but to be ended, so neither its key nor a limit keeps it: it counts here as a
+-- row without either, and gets the shard -1, which keeps it out of the index where another of its key may be. It is found as
+-- others are, by the scan that walks over the denied ones.
 -- Rows without a key and without a rate limit pay for all this with two comparisons to null. A field of a jsonb object is
 -- found by binary search, which an element of an array parameter is not.
 -- A row of the original engine that enters its correlation scope only now is left out while its key is occupied, and a
@@ -32,16 +38,33 @@ WITH RECURSIVE lane(priority) AS (
              WHERE g.queue = $1 AND g.status = 'runnable' AND g.priority > l.priority ORDER BY g.priority LIMIT 1)
       FROM lane l
      WHERE l.priority IS NOT NULL
+), fresh(priority, high) AS (
+    SELECT (SELECT g.priority FROM public.gen_durable g
+             WHERE g.queue = $1 AND g.status = 'runnable' AND g.priority > gap.low AND g.priority < gap.high
+               AND g.eligible_at >= $17::timestamptz AND g.eligible_at <= now() ORDER BY g.priority LIMIT 1), gap.high
+      FROM unnest(-32769 || $8::int[], $8::int[] || 32768) AS gap(low, high)
+     WHERE $8::int[] IS NOT NULL AND gap.high > gap.low + 1
+    UNION ALL
+    SELECT (SELECT g.priority FROM public.gen_durable g
+             WHERE g.queue = $1 AND g.status = 'runnable' AND g.priority > f.priority AND g.priority < f.high
+               AND g.eligible_at >= $17::timestamptz AND g.eligible_at <= now() ORDER BY g.priority LIMIT 1), f.high
+      FROM fresh f
+     WHERE f.priority IS NOT NULL
 ), scan AS (
     SELECT l.priority, '-infinity'::timestamptz AS since FROM lane l WHERE l.priority IS NOT NULL
     UNION ALL
-    SELECT u.priority, u.since FROM unnest($8::smallint[], $9::timestamptz[]) AS u(priority, since)
+    (SELECT u.priority, u.since FROM unnest($8::smallint[], $9::timestamptz[]) AS u(priority, since)
+     UNION ALL
+     SELECT f.priority, $17::timestamptz FROM fresh f WHERE f.priority IS NOT NULL
+     ORDER BY 1)
 ), candidate AS MATERIALIZED (
     SELECT c.id, c.priority, c.eligible_at, c.concurrency_key, c.gated, c.rate_limit, c.free, c.entering
       FROM scan s
      CROSS JOIN LATERAL (
-           SELECT g.id, g.priority, g.eligible_at, g.concurrency_key, g.rate_limit,
-                  g.concurrency_key IS NOT NULL AND ($10::jsonb ? g.concurrency_name) IS TRUE AS gated,
+           SELECT g.id, g.priority, g.eligible_at,
+                  CASE WHEN g.cancel_requested IS NULL THEN g.concurrency_key END AS concurrency_key,
+                  CASE WHEN g.cancel_requested IS NULL THEN g.rate_limit END AS rate_limit,
+                  g.concurrency_key IS NOT NULL AND g.cancel_requested IS NULL AND ($10::jsonb ? g.concurrency_name) IS TRUE AS gated,
                   CASE WHEN $12::jsonb ? g.concurrency_name
                        THEN (SELECT sum(b.available) FROM public.gen_durable_buckets b WHERE b.kind = 'conc' AND b.key = g.concurrency_key)
                   END AS free,
@@ -52,7 +75,7 @@ WITH RECURSIVE lane(priority) AS (
               AND g.priority = s.priority
               AND g.eligible_at >= s.since
               AND g.eligible_at <= now()
-              AND CASE WHEN g.concurrency_key IS NULL THEN true
+              AND CASE WHEN g.concurrency_key IS NULL OR g.cancel_requested IS NOT NULL THEN true
                        WHEN $10::jsonb ? g.concurrency_name THEN
                             ($11::jsonb ? g.concurrency_key) IS NOT TRUE
                             AND CASE WHEN $12::jsonb ? g.concurrency_name
@@ -64,7 +87,7 @@ WITH RECURSIVE lane(priority) AS (
                                 AND x.status = 'executing' AND x.concurrency_shard IS NULL LIMIT 1) IS NULL
                             AND (SELECT 1 FROM public.gen_durable_bucket_configs n
                                   WHERE n.kind = 'conc' AND n.name = g.concurrency_name LIMIT 1) IS NULL END
-              AND CASE WHEN g.rate_limit IS NULL THEN true
+              AND CASE WHEN g.rate_limit IS NULL OR g.cancel_requested IS NOT NULL THEN true
                        WHEN $13::jsonb ? g.rate_limit THEN false
                        WHEN $14::jsonb ? split_part(g.rate_limit, ':', 1) THEN false
                        WHEN $15::jsonb ? split_part(g.rate_limit, ':', 1) THEN
@@ -104,7 +127,8 @@ WITH RECURSIVE lane(priority) AS (
 )
 UPDATE public.gen_durable g
    SET status = 'executing', claims = CASE WHEN g.claims < 2147483647 THEN g.claims + 1 ELSE 1 END, locked_by = $2, lease_expires_at = now() + $3::bigint * interval '1 microsecond',
-       concurrency_shard = CASE WHEN $10::jsonb ? g.concurrency_name THEN -1::smallint END, updated_at = now()
+       concurrency_shard = CASE WHEN $10::jsonb ? g.concurrency_name OR g.cancel_requested IS NOT NULL AND g.concurrency_key IS NOT NULL
+                                THEN -1::smallint END, updated_at = now()
  WHERE g.id = ANY (ARRAY(SELECT c.id FROM chosen c WHERE c.entering IS NULL
                       UNION ALL
                       (SELECT DISTINCT ON (c.entering) c.id FROM chosen c WHERE c.entering IS NOT NULL

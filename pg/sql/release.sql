@@ -1,6 +1,7 @@
 -- Gives claimed rows back as if they had not been claimed: attempt and eligible_at as they were.
 -- $1 text worker · $2 bigint[] ids
--- Takes the rows in id order, skipping those somebody holds. Returns how many were given back and how many are still
+-- Takes the rows in id order, skipping those somebody holds. Returns how many were given back, of how many of those a cancel
+-- was requested (a request waits for the lock or is seen here: afterwards it ends the row itself), and how many are still
 -- the worker's; then the gates' slots that they held, as parallel arrays (a negative shard
 -- is a slot only where another limiter than ours gave it), and if there are any the transaction's id. What is
 -- taken is locked, so that the update misses none of it: the old values are those of the slots given up.
@@ -25,9 +26,9 @@ WITH mine AS MATERIALIZED (
     UPDATE public.gen_durable g
        SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL, concurrency_shard = NULL, updated_at = now()
      WHERE g.id = ANY (ARRAY(SELECT t.id FROM taken t))
-    RETURNING g.id
+    RETURNING g.cancel_requested
 )
-SELECT (SELECT count(*)::int FROM released),
+SELECT (SELECT count(*)::int FROM released), (SELECT count(r.cancel_requested)::int FROM released r),
        (SELECT count(*)::int FROM unnest($2::bigint[]) AS u(id) JOIN public.gen_durable g ON g.id = u.id
          WHERE g.locked_by = $1 AND coalesce(g.status, 'failed') = 'executing') - (SELECT count(*)::int FROM released),
        coalesce(h.ids, '{}'), h.claims, h.keys, h.shards, CASE WHEN h.ids IS NOT NULL THEN pg_current_xact_id()::text::bigint ELSE 0 END

@@ -31,6 +31,8 @@ type Config struct {
 	Knows func(pg.StepRef) bool
 	// Gates are the names of the gates in force.
 	Gates []string
+	// CountedElsewhere: the limiter's counters are not in the database, so no claim can read them.
+	CountedElsewhere bool
 	// Jitter returns a number from 0 up to 1; nil = always a half.
 	Jitter func() float64
 }
@@ -126,7 +128,7 @@ func New(cfg Config, resumed bool, now time.Time) *Core {
 	cfg.fill()
 	c := &Core{
 		cfg: cfg, running: map[int64]*held{}, buffered: map[int64]*held{}, twins: map[int64]*held{}, left: map[int64]time.Time{},
-		skipped: map[pg.StepRef]bool{}, known: !resumed, limits: newLimits(cfg.Gates),
+		skipped: map[pg.StepRef]bool{}, known: !resumed, limits: newLimits(cfg.Gates, cfg.CountedElsewhere),
 	}
 	c.beat.next = now.Add(cfg.Heartbeat)
 	c.supply.start(cfg, now)
@@ -170,6 +172,9 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 	case ReleaseResult:
 		c.releasing--
 		c.scan.stir()
+		if e.Ending > 0 {
+			c.supply.note(known) // no limit and no key keeps them from being ended
+		}
 		c.heard(e.Err)
 		if e.Err != nil || e.Kept {
 			c.suspect(now) // what was not given back is claimed and not held

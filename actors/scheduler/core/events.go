@@ -61,10 +61,11 @@ type (
 		Err  error
 	}
 	// ReleaseResult answers Effects.Release. Kept says that some rows could not be given back just now because
-	// somebody holds their locks.
+	// somebody holds their locks. Ending is of how many of those that were given back a cancel was requested.
 	ReleaseResult struct {
-		Kept bool
-		Err  error
+		Ending int
+		Kept   bool
+		Err    error
 	}
 	// UnheldResult answers Effects.ReleaseUnheld; Kept as above.
 	UnheldResult struct {
@@ -129,12 +130,13 @@ type Effects struct {
 	// ReleaseUnheld gives back every row that is claimed under this identity and is not in Held.
 	ReleaseUnheld bool
 	Held          []int64
-	// Claim, when above 0, claims so many rows, without those in Skip and what Limits leave out, from Since on. Survey asks
-	// how far it looked. Ahead, when above 0, asks when the next row becomes eligible, up to that time from now.
+	// Claim, when above 0, claims so many rows, without those in Skip and what Limits leave out, from Since on, and from Others on
+	// in priorities that it does not name. Survey asks how far it looked. Ahead, when above 0, asks when the next row becomes eligible, up to that time from now.
 	Claim  int
 	Skip   []pg.StepRef
 	Limits *pg.ClaimLimits
 	Since  []pg.Lane
+	Others time.Time
 	Survey bool
 	Ahead  time.Duration
 	// Wake is when the next Tick is due; it replaces the one asked for before. Zero = none.

@@ -12,6 +12,13 @@ const (
 	// manyKeys is how many keys of one limit are remembered one by one; maxDenied how many of all.
 	manyKeys  = 64
 	maxDenied = 1000
+	// elsewhereKeys is both when the counters are not in the database: what is not remembered then is claimed and denied over
+	// and over. A claim that leaves out so many keys carries them as a parameter: of 30 bytes each, a third of a megabyte, which took
+	// Postgres 3 ms to parse. maxKeyBytes bounds it whatever their length. They take the process about two megabytes a queue.
+	elsewhereKeys = 10_000
+	maxKeyBytes   = 512 << 10
+	// openEvery, for each key remembered, is how far apart keys of such counters open: each opening is a claim.
+	openEvery = 10 * time.Microsecond
 	// A gate that was full is tried again after gateFirst, doubling up to gateMost while it stays full. A slot that is
 	// given back in this process opens it at once.
 	gateFirst = 100 * time.Millisecond
@@ -34,9 +41,17 @@ const (
 // Such rows are left out of the next claims, so that they neither fill them nor are claimed and given back over and over.
 type limits struct {
 	gates map[string]bool // names in force
-	// denied has an entry for each key that denied a row lately. Invariant: at most maxDenied, and manyKeys of one name.
+	// elsewhere: no claim can read the counters, so nothing is probed.
+	elsewhere    bool
+	most, ofName int // keys that are remembered: of all names, of one
+	// denied has an entry for each key that denied a row lately. Invariant: at most most, ofName of one name, and maxKeyBytes.
 	denied  map[limitKey]*denial
 	perName map[limiter.Name]int // entries of denied
+	bytes   int                  // of their keys
+	// forgot: keys denied rows and are not remembered, although no claim can judge them. inVain counts how often in a row that
+	// was all that came of a claim.
+	forgot bool
+	inVain int
 	// probed are names whose rows the claim judges by the counters: gates from the first denial on, for good; rates with
 	// more exhausted keys than are remembered, until then.
 	probed map[limiter.Name]time.Time
@@ -45,7 +60,7 @@ type limits struct {
 	// rates are those in force, as far as inForce has told.
 	rates map[string]limiter.Rate
 	// meanwhile are gates' keys of which slots came free while a claim was on its way: what the limiter says of them may be
-	// older than that. Invariant: at most maxDenied.
+	// older than that. Invariant: at most most.
 	meanwhile map[string]bool
 	// claim is all of this as a claim takes it; nil = to be made anew.
 	claim *pg.ClaimLimits
@@ -72,8 +87,11 @@ type denial struct {
 	last  time.Time // of the last denial
 }
 
-func newLimits(gates []string) limits {
-	l := limits{denied: map[limitKey]*denial{}, perName: map[limiter.Name]int{}, probed: map[limiter.Name]time.Time{}, unknown: map[string]bool{}, meanwhile: map[string]bool{}}
+func newLimits(gates []string, elsewhere bool) limits {
+	l := limits{elsewhere: elsewhere, most: maxDenied, ofName: manyKeys, denied: map[limitKey]*denial{}, perName: map[limiter.Name]int{}, probed: map[limiter.Name]time.Time{}, unknown: map[string]bool{}, meanwhile: map[string]bool{}}
+	if elsewhere {
+		l.most, l.ofName = elsewhereKeys, elsewhereKeys
+	}
 	l.setGates(gates)
 	return l
 }
@@ -86,8 +104,11 @@ func (l *limits) setGates(names []string) {
 	l.claim = nil
 }
 
-// asks says what a claimed row has to be admitted to; nothing = false.
+// asks says what a claimed row has to be admitted to; nothing = false. One that is to be ended takes neither slot nor tokens.
 func asks(row *pg.Claimed) (limiter.Request, bool) {
+	if row.CancelReason != nil {
+		return limiter.Request{}, false
+	}
 	r := limiter.Request{ID: row.ID, Claim: row.Claim, Rate: row.RateLimit, Weight: row.Weight}
 	if row.ConcurrencyShard != nil && *row.ConcurrencyShard < 0 {
 		r.Gate = row.ConcurrencyKey
@@ -138,7 +159,7 @@ func (l *limits) deny(key limitKey, d limiter.Decision, granted int, now time.Ti
 	case d.Verdict != limiter.Saturated:
 		wait = time.Duration(float64(doubled(contendedFirst, e.strikes, contendedMost)) * (0.5 + jitter))
 	case key.kind == limiter.KindGate:
-		l.probed[key.name()] = time.Time{}
+		l.probe(key.name(), time.Time{})
 		wait = doubled(gateFirst, e.strikes, gateMost)
 		if l.meanwhile[key.key] {
 			wait = 0
@@ -152,6 +173,10 @@ func (l *limits) deny(key limitKey, d limiter.Decision, granted int, now time.Ti
 	}
 	e.strikes++
 	e.closed, e.until, e.last = true, now.Add(wait), now
+	if l.elsewhere {
+		apart := time.Duration(len(l.denied)) * openEvery
+		e.until = e.until.Truncate(apart).Add(apart)
+	}
 	if l.soonest.IsZero() || e.until.Before(l.soonest) {
 		l.soonest = e.until
 	}
@@ -161,23 +186,33 @@ func doubled(first time.Duration, times int, most time.Duration) time.Duration {
 	return min(first<<min(times, 10), most)
 }
 
+// probe has rows of a name judged by the counters, until then.
+func (l *limits) probe(name limiter.Name, until time.Time) {
+	if !l.elsewhere {
+		l.probed[name] = until
+	}
+}
+
 // entry returns the key's entry, or nil when it has none and there are too many: then its whole name is judged by the
-// counters.
+// counters, or forgot is set.
 func (l *limits) entry(key limitKey, now time.Time) *denial {
 	if e := l.denied[key]; e != nil {
 		return e
 	}
 	name := key.name()
-	if l.perName[name] >= manyKeys || len(l.denied) >= maxDenied {
-		l.probed[name] = time.Time{}
+	if l.perName[name] >= l.ofName || len(l.denied) >= l.most || l.bytes+len(key.key) > maxKeyBytes {
+		var until time.Time
 		if key.kind == limiter.KindRate {
-			l.probed[name] = now.Add(ratesProbed)
+			until = now.Add(ratesProbed)
 		}
+		l.probe(name, until)
+		l.forgot = l.elsewhere
 		return nil
 	}
 	e := new(denial)
 	l.denied[key] = e
 	l.perName[name]++
+	l.bytes += len(key.key)
 	return e
 }
 
@@ -196,6 +231,7 @@ func (l *limits) grant(key limitKey) {
 
 func (l *limits) forget(key limitKey) {
 	delete(l.denied, key)
+	l.bytes -= len(key.key)
 	name := key.name()
 	if l.perName[name]--; l.perName[name] <= 0 {
 		delete(l.perName, name)
@@ -233,9 +269,10 @@ func (l *limits) due(now time.Time) (opened bool) {
 
 // freed opens gates' keys of which slots came free; true = somebody may have waited for one of them.
 func (l *limits) freed(keys []string, now time.Time) (wanted bool) {
+	wanted = l.inVain > 0 // perhaps by one that is not remembered
 	for _, key := range keys {
 		k := limitKey{limiter.KindGate, key}
-		if len(l.meanwhile) < maxDenied {
+		if len(l.meanwhile) < l.most {
 			l.meanwhile[key] = true
 		}
 		if e := l.denied[k]; e != nil {
@@ -317,6 +354,17 @@ func (l *limits) forClaim() *pg.ClaimLimits {
 	return c
 }
 
+// pause is how long to wait before the next claim: one that brings only rows of keys that cannot be remembered would bring them
+// again.
+func (l *limits) pause(inVain bool) time.Duration {
+	if !inVain || !l.forgot {
+		l.inVain = 0
+		return 0
+	}
+	l.inVain++
+	return doubled(gateFirst, l.inVain-1, contendedMost)
+}
+
 // onAdmit takes the rows that were admitted and gives the others back.
 func (c *Core) onAdmit(e AdmitResult, now time.Time) {
 	s := &c.supply
@@ -343,6 +391,7 @@ func (c *Core) onAdmit(e AdmitResult, now time.Time) {
 			both(&e.Rows[i], func(k limitKey) { granted[k]++ })
 		}
 	}
+	c.limits.forgot = false
 	denied := map[limitKey]bool{}
 	deny := func(k limitKey, d limiter.Decision) {
 		if !denied[k] {
@@ -385,6 +434,9 @@ func (c *Core) onAdmit(e AdmitResult, now time.Time) {
 	}
 	if usable > 0 && idle {
 		c.demand.began(now)
+	}
+	if wait := c.limits.pause(usable == 0 && !s.claim.free); wait > 0 {
+		s.retryAt = now.Add(wait)
 	}
 	c.claimed(now)
 }

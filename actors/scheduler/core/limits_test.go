@@ -18,9 +18,13 @@ type limitedQueue struct {
 	id  int64
 }
 
-func newLimitedQueue(t *testing.T) *limitedQueue {
+func newLimitedQueue(t *testing.T, change ...func(*Config)) *limitedQueue {
 	q := &limitedQueue{t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	q.c = New(Config{Concurrency: 100, Gates: []string{"g"}}, false, q.now)
+	cfg := Config{Concurrency: 100, Gates: []string{"g"}}
+	for _, f := range change {
+		f(&cfg)
+	}
+	q.c = New(cfg, false, q.now)
 	q.on(Tick{})
 	return q
 }
@@ -219,11 +223,14 @@ func TestSlowClaimsPassOver(t *testing.T) {
 	if want := []pg.Lane{{Priority: 0, Since: at.Add(-lateCommit)}, {Priority: 3, Since: at.Add(-lateCommit)}}; fmt.Sprint(q.fx.Since) != fmt.Sprint(want) {
 		t.Fatalf("the claim begins at %v, expected %v", q.fx.Since, want)
 	}
+	if q.fx.Others != at.Add(-lateCommit) {
+		t.Errorf("in other priorities the claim begins at %v", q.fx.Others)
+	}
 	q.on(ClaimResult{Took: time.Millisecond})
 	for q.fx.Claim == 0 {
 		q.wait()
 	}
-	if waited := q.now.Sub(surveyed); q.fx.Since != nil || waited > fullEvery {
+	if waited := q.now.Sub(surveyed); q.fx.Since != nil || !q.fx.Others.IsZero() || waited > fullEvery {
 		t.Errorf("after %v the claim begins at %v", waited, q.fx.Since)
 	}
 	q.on(ClaimResult{Took: slow, Priorities: []int16{0}, At: q.now})
@@ -231,6 +238,64 @@ func TestSlowClaimsPassOver(t *testing.T) {
 	poke()
 	if q.fx.Since != nil {
 		t.Errorf("a stirred claim begins at %v", q.fx.Since)
+	}
+}
+
+// TestAPokeIsFollowedByALookAtAllRows: what it announced may be among the rows that its claim passed over. So all are looked at
+// soon, without another poke or a poll, also when the time for that has come while the claim was on its way.
+func TestAPokeIsFollowedByALookAtAllRows(t *testing.T) {
+	t.Parallel()
+	for _, took := range []time.Duration{time.Millisecond, 2 * fullEvery} {
+		q := newLimitedQueue(t, func(c *Config) { c.PollBusy, c.PollIdle = time.Hour, time.Hour })
+		poked := func() {
+			t.Helper()
+			for q.on(Poked{}); q.fx.Claim == 0; {
+				q.wait()
+			}
+		}
+		q.on(ClaimResult{Took: 200 * time.Millisecond})
+		poked()
+		q.on(ClaimResult{Took: 200 * time.Millisecond, Priorities: []int16{0}, At: q.now})
+		surveyed := q.now
+		poked()
+		if q.fx.Since == nil {
+			t.Fatal("the claim looks at all rows")
+		}
+		q.now = q.now.Add(took) // as this process sees it: the statement was quick
+		q.on(ClaimResult{Took: time.Millisecond})
+		for q.fx.Claim == 0 {
+			q.wait()
+		}
+		if waited := q.now.Sub(surveyed); q.fx.Since != nil || waited > fullEvery+took {
+			t.Errorf("after a claim of %v the next one comes %v after the survey, and begins at %v", took, waited, q.fx.Since)
+		}
+	}
+}
+
+// TestRowsToBeEndedAreClaimedAtOnce: one whose cancel was requested while it was claimed, and that comes back, asks the limiter for
+// nothing, and neither its limit nor a poll is waited for.
+func TestRowsToBeEndedAreClaimedAtOnce(t *testing.T) {
+	t.Parallel()
+	reason := "enough"
+	rows := []pg.Claimed{gatedRow("g:a"), ratedRow("r"), gatedRow("g:b")}
+	rows[0].CancelReason, rows[1].CancelReason = &reason, &reason
+	if free, limited, requests := Limited(rows); len(free) != 2 || len(limited) != 1 || len(requests) != 1 || requests[0].Gate != "g:b" {
+		t.Errorf("free are %v, the limiter is asked for %v", free, requests)
+	}
+	q := newLimitedQueue(t, func(c *Config) { c.PollBusy, c.PollIdle = time.Hour, time.Hour })
+	q.answer(spent(time.Hour), ratedRow("r"))
+	if q.on(ReleaseResult{}); q.fx.Claim != 0 {
+		t.Fatal("the return of a denied row causes a claim")
+	}
+	q.on(Poked{})
+	q.answer(spent(time.Hour), ratedRow("r:b"))
+	if q.on(ReleaseResult{Ending: 1}); q.fx.Claim == 0 || q.fx.Since != nil {
+		t.Fatal("no claim looks for the row that is to be ended")
+	}
+	row := gatedRow("g:a")
+	row.ID, row.CancelReason = 99, &reason
+	if q.on(ClaimResult{Rows: []pg.Claimed{row}, Took: time.Millisecond}); len(q.fx.Start) != 1 {
+		t.Errorf("it is not ended: %+v", q.fx)
 	}
 }
 

@@ -63,7 +63,7 @@ func (w *world) on(e Event) {
 		if w.draining {
 			w.t.Fatalf("row %d was started in a drain", r.ID)
 		}
-		if _, asked := asks(r); r.ConcurrencyShard != nil && *r.ConcurrencyShard < 0 || asked && !w.admitted[r.ID] {
+		if _, asked := asks(r); r.CancelReason == nil && r.ConcurrencyShard != nil && *r.ConcurrencyShard < 0 || asked && !w.admitted[r.ID] {
 			w.t.Fatalf("row %d was started without its limits' consent", r.ID)
 		}
 		if w.askedIn[r.ID] <= w.paused {
@@ -133,6 +133,9 @@ func (w *world) answerClaim(t *rapid.T) {
 		if row.ConcurrencyKey > "" && row.ConcurrencyKey != "k" {
 			provisional := int16(pg.ProvisionalShard)
 			row.ConcurrencyShard = &provisional
+		}
+		if rapid.IntRange(0, 9).Draw(t, "cancel") == 0 {
+			row.CancelReason = &row.Machine
 		}
 		if _, limits := asks(&row); limits {
 			limited = append(limited, row)

@@ -22,9 +22,11 @@ const (
 // scan decides where claims begin. As a rule each looks at all rows that are eligible. When that has become slow, the rows that
 // nobody could run at the last full look are passed over, and full looks are made about once a second: they find what has
 // come to life there unheard. What this process itself brings to life there, a key that came free or rows that it gave back, it
-// looks for at once, but spends no more than a fifth of its time on it.
+// looks for at once, but spends no more than a fifth of its time on it. New rows it misses neither where others of their priority
+// are nor in a priority that nobody had before.
 type scan struct {
 	since  []pg.Lane // where to begin; nil = everywhere
+	others time.Time // where to begin in priorities that since does not name: when everything was looked at. Set with since
 	survey bool      // the next full claim learns how far it looked
 	fullAt time.Time // when the next full claim is due, while since is set
 	// stirred: rows before since may have come to life.
@@ -40,15 +42,15 @@ type scan struct {
 func (s *scan) stir() { s.stirred = true }
 
 // begin says where a claim that is made now begins, and whether it is to learn how far it looked.
-func (s *scan) begin(now time.Time) (since []pg.Lane, survey bool) {
+func (s *scan) begin(now time.Time) (since []pg.Lane, others time.Time, survey bool) {
 	due := s.since == nil || !s.fullAt.After(now)
 	s.inFlight.full = due || s.stirred && !s.stirredAt.After(now)
 	s.inFlight.survey = due && s.survey
 	if s.inFlight.full {
 		s.stirred = false
-		return nil, s.inFlight.survey
+		return nil, time.Time{}, s.inFlight.survey
 	}
-	return s.since, false
+	return s.since, s.others, false
 }
 
 // next is when a claim is to look for rows that were passed over and may have come to life; zero = none are known of, or
@@ -82,7 +84,8 @@ func (s *scan) claimed(e *ClaimResult, asked int, now time.Time) {
 			s.since, s.survey = nil, false
 		}
 	case s.inFlight.survey:
-		s.since, s.fullAt, s.fullTook = lanes(e, asked), now.Add(fullEvery), e.Took
+		looked := e.At.Add(-lateCommit)
+		s.since, s.others, s.fullAt, s.fullTook = lanes(e, asked, looked), looked, now.Add(fullEvery), e.Took
 	default:
 		s.survey = s.useless.Before(now)
 		if rows == 0 { // in vain
@@ -91,9 +94,8 @@ func (s *scan) claimed(e *ClaimResult, asked int, now time.Time) {
 	}
 }
 
-// lanes are where to begin after a claim that looked at everything: behind what it found that nobody can run.
-func lanes(e *ClaimResult, asked int) []pg.Lane {
-	looked := e.At.Add(-lateCommit)
+// lanes are where to begin after a claim that looked at everything, up to looked: behind what it found that nobody can run.
+func lanes(e *ClaimResult, asked int, looked time.Time) []pg.Lane {
 	short := max(len(e.Rows)+e.Pending, e.Looked) < asked
 	since := make([]pg.Lane, 0, len(e.Priorities))
 	for _, p := range e.Priorities {

@@ -34,7 +34,8 @@ type supply struct {
 		heard    hint // the strongest hint that came while it was on its way
 		// admitting: it has brought rows, of some of which the limiter decides just now. It is not over before that.
 		admitting bool
-		rows      int // that it brought; then those that it could have brought
+		free      bool // it has brought rows that need no admission
+		rows      int  // that it brought; then those that it could have brought
 		// left: it has left rows that it could have brought, because the limiter was likely to admit no more of them.
 		left bool
 	}
@@ -183,7 +184,7 @@ func (c *Core) decideClaim(now time.Time) {
 	if n, _ := c.claimNow(now); n > 0 {
 		s.claim.inFlight, s.claim.asked, s.claim.why, s.claim.seq = true, n, s.hint, c.nextSeq()
 		c.fx.Claim, c.fx.Skip, c.fx.Limits = n, c.skip, c.limits.forClaim()
-		c.fx.Since, c.fx.Survey = c.scan.begin(now)
+		c.fx.Since, c.fx.Others, c.fx.Survey = c.scan.begin(now)
 		c.fx.Ahead = s.ahead.ask(c.cfg)
 	}
 }
@@ -265,6 +266,7 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 			c.demand.began(now)
 		}
 	}
+	c.supply.claim.free = len(e.Rows) > 0
 	c.supply.claim.left = e.Pending > 0 && e.Looked > len(e.Rows)+e.Pending
 	if c.supply.claim.rows = max(len(e.Rows)+e.Pending, e.Looked); e.Pending > 0 {
 		c.supply.claim.admitting = true
