@@ -261,6 +261,8 @@ type house struct {
 	counts  *actors.QueueCounters
 	// refuse, when set, decides about each commit before the table sees it; nil = let it through.
 	refuse func(pg.Outcome) error
+	// written, when set, is called between each commit and its answer.
+	written func(pg.Outcome)
 }
 
 func open(t *testing.T, change func(*Config), defs ...fsm.Definition) *house {
@@ -283,6 +285,9 @@ func open(t *testing.T, change func(*Config), defs ...fsm.Definition) *house {
 				}
 			}
 			v := h.table.flush(m.Outcome)
+			if h.written != nil {
+				h.written(m.Outcome)
+			}
 			m.Reply <- actors.Committed{Verdict: v, Next: h.table.next(v)}
 		}
 	}))

@@ -71,7 +71,7 @@ func (s *scheduler) Receive(ctx actor.Context) {
 	case actors.QueuePaused:
 		s.on(core.Paused{})
 	case actors.Running:
-		s.on(core.Running{IDs: m.IDs})
+		s.on(core.Running{IDs: m.IDs, Committing: m.Committing})
 	case stepsRestarted:
 		s.on(core.StepsRestarted{})
 	case actors.Drain:
@@ -172,10 +172,10 @@ func (s *scheduler) arm(at, now time.Time) {
 func (s *scheduler) note(fx *core.Effects) {
 	s.life.paused.Store(s.core.Paused())
 	c := s.cfg.QueueCounters
+	c.Lost.Add(int64(fx.Lost))
 	c.RunningNow.Store(int64(s.core.Running()))
 	c.BufferedNow.Store(int64(s.core.Buffered()))
 	if fx.Lost > 0 {
-		c.Lost.Add(int64(fx.Lost))
 		s.cfg.Logger.Warn("gendurable: rows were lost to another worker, their steps were cancelled",
 			"queue", s.cfg.Queue, "rows", fx.Lost)
 	}

@@ -82,6 +82,9 @@ type held struct {
 	cancelled bool      // its context was cancelled with fsm.ErrCancelled
 	// lost: somebody else may own it; it is beaten no more and its end changes nothing.
 	lost bool
+	// doubted is when a beat found it lost, as a seq; 0 = it did not, or it has been told. The beat may have been read after the
+	// commit of the row's own outcome, whose report is on its way.
+	doubted uint64
 }
 
 // Core is the state of one queue's scheduler. Not safe for concurrent use.
@@ -295,6 +298,9 @@ func (c *Core) onEnded(e Ended, now time.Time) {
 		return
 	}
 	delete(c.running, e.ID)
+	if h.doubted != 0 && e.End != actors.EndCommitted {
+		c.fx.Lost++
+	}
 	c.demand.ended(e.Took, now)
 	switch e.End {
 	case actors.EndCommitted:
@@ -359,6 +365,7 @@ func (c *Core) onRunning(e Running, now time.Time) {
 			c.onEnded(Ended{actors.StepEnded{ID: id, End: actors.EndAbandoned}}, now)
 		}
 	}
+	c.resolveDoubts(e.Committing)
 	c.known = true
 }
 
