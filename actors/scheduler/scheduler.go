@@ -179,9 +179,12 @@ func (s *scheduler) note(fx *core.Effects) {
 		s.cfg.Logger.Warn("gendurable: rows were lost to another worker, their steps were cancelled",
 			"queue", s.cfg.Queue, "rows", fx.Lost)
 	}
+	if fx.Misfits != nil && s.cfg.LeftOut != nil {
+		s.cfg.LeftOut(fx.Misfits)
+	}
+	c.UnknownSteps.Add(int64(len(fx.Unknown) - fx.Forgiven))
 	for _, u := range fx.Unknown {
-		c.UnknownSteps.Add(1)
-		s.cfg.Logger.Warn("gendurable: this process cannot run a step and leaves it to others from now on; "+
+		s.cfg.Logger.Warn("gendurable: this process cannot run a step and leaves it to others; "+
 			"register the machine's version here, or deploy one whose state type fits",
 			"queue", s.cfg.Queue, "machine", u.Machine, "version", u.Version, "step", u.Step)
 	}

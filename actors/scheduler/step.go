@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"errors"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -92,7 +93,7 @@ func (s *step) conclude(r *run, in *fsm.Input, res fsm.Result, refused func(erro
 	case fsm.Undecodable:
 		e := r.ended(actors.EndUnknown, -1)
 		e.Step = pg.StepRef{Machine: r.at.Machine, Version: r.at.Version, Step: r.at.Step}
-		if s.life.firstUndecodable(e.Step) {
+		if s.life.sayUndecodable(e.Step, time.Now()) {
 			s.cfg.Logger.Warn("gendurable: a state does not fit the type that this process has for it, or its codec fails",
 				"queue", s.cfg.Queue, "id", r.at.ID, "machine", r.at.Machine, "version", r.at.Version, "step", r.at.Step, "error", res.Err)
 		}

@@ -63,7 +63,6 @@ func (c *Config) fill() {
 }
 
 const (
-	maxSkip   = 1000        // steps left out of claims that are remembered
 	maxFuture = 512         // known future wakes that are remembered
 	stuck     = time.Second // a buffer that got no slot for so long is given back
 	retryMin  = 50 * time.Millisecond
@@ -110,8 +109,7 @@ type Core struct {
 	scan   scan
 	pause  pause
 
-	skip      []pg.StepRef
-	skipped   map[pg.StepRef]bool
+	misfits   misfits
 	releasing int // releases on their way
 
 	// known is false until the running list has been adopted: until then nothing is claimed.
@@ -129,7 +127,7 @@ func New(cfg Config, resumed bool, now time.Time) *Core {
 	cfg.fill()
 	c := &Core{
 		cfg: cfg, running: map[int64]*held{}, buffered: map[int64]*held{}, twins: map[int64]*held{}, left: map[int64]time.Time{},
-		skipped: map[pg.StepRef]bool{}, known: !resumed, limits: newLimits(cfg.Gates),
+		misfits: misfits{steps: map[pg.StepRef]*misfit{}}, known: !resumed, limits: newLimits(cfg.Gates),
 	}
 	c.beat.next = now.Add(cfg.Heartbeat)
 	c.supply.start(cfg, now)
@@ -205,6 +203,7 @@ func (c *Core) decide(now time.Time) {
 	c.startRows()
 	c.giveBackStuck(now)
 	c.decideDrain(now)
+	c.decideMisfits(now)
 	c.decideBeat(now)
 	c.decideUnheld(now)
 	c.decideClaim(now)
@@ -305,11 +304,12 @@ func (c *Core) onEnded(e Ended, now time.Time) {
 	switch e.End {
 	case actors.EndCommitted:
 		c.supply.requeued(e.Delay, now)
+		c.fits(h.row)
 	case actors.EndVanished, actors.EndAbandoned:
 		c.left[e.ID] = now.Add(2 * c.cfg.Lease)
 	case actors.EndUnknown:
 		if e.Step != (pg.StepRef{}) {
-			c.skipStep(e.Step)
+			c.strike(e.Step, false, h.seq, now)
 		}
 		if !h.lost {
 			c.release(e.ID)
@@ -333,21 +333,6 @@ func (c *Core) onEnded(e Ended, now time.Time) {
 		c.buffer = append([]*held{t}, c.buffer...)
 		c.buffered[t.id] = t
 	}
-}
-
-// skipStep leaves a step out of the claims from now on.
-func (c *Core) skipStep(s pg.StepRef) {
-	if c.skipped[s] {
-		return
-	}
-	if len(c.skip) == maxSkip {
-		delete(c.skipped, c.skip[0])
-		c.skip = c.skip[1:]
-	}
-	c.skipped[s] = true
-	// A new array: the old one may be in the hands of a claim.
-	c.skip = append(c.skip[:len(c.skip):len(c.skip)], s)
-	c.fx.Unknown = append(c.fx.Unknown, s)
 }
 
 // onRunning makes the list of the steps actor the truth. What was started after the question is not in it.

@@ -18,7 +18,7 @@ func (c *Core) take(row *pg.Claimed, now time.Time) bool {
 	}
 	ref := pg.StepRef{Machine: row.Machine, Version: row.Version, Step: row.Step}
 	if row.CancelReason == nil && !c.cfg.Knows(ref) {
-		c.skipStep(ref)
+		c.strike(ref, true, 0, now)
 		c.release(row.ID)
 		return false
 	}

@@ -396,6 +396,9 @@ func describe(fx *Effects) []string {
 	for _, s := range fx.Unknown {
 		say("cannot run %s/%d %s", s.Machine, s.Version, s.Step)
 	}
+	if fx.Forgiven > 0 {
+		say("forgiven %d, %d left", fx.Forgiven, len(fx.Misfits))
+	}
 	if fx.Outage != nil {
 		say("outage")
 	}
