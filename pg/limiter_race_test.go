@@ -195,7 +195,7 @@ func TestCreditMeetsReconcile(t *testing.T) {
 		"later": end(1),
 		"heal": func(ctx context.Context, own *Store, db DB) error {
 			var r limiter.Reconciled
-			err := db.QueryRow(ctx, own.sql("limit_gates_heal"), []string{"g"}, []int16{0}).Scan(&r.Healed, &r.Taken, &r.Reshaped, &r.Swept)
+			err := db.QueryRow(ctx, own.sql("limit_gates_heal")).Scan(&r.Healed, &r.Taken, &r.Reshaped, &r.Swept)
 			if err == nil && r.Healed != 1 {
 				err = fmt.Errorf("healed %+v", r)
 			}
