@@ -95,7 +95,11 @@ func (s *scheduler) stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	s.cfg.QueueCounters.BufferedNow.Store(0)
+	c := s.cfg.QueueCounters
+	c.BufferedNow.Store(0)
+	if s.core != nil {
+		c.UnknownSteps.Add(-int64(s.core.Misfits())) // the next incarnation finds out anew
+	}
 }
 
 func (s *scheduler) drain() {

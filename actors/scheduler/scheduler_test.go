@@ -368,6 +368,11 @@ func TestAnUnreadableStepIsTriedAgain(t *testing.T) {
 	if e := h.table.look(ids[0]); e.commits != 0 || e.Attempt != 0 {
 		t.Errorf("the unreadable one of %v and %v was touched: %+v", ids, more, e)
 	}
+	// The next incarnation finds it out anew, and does not count it twice.
+	h.system.Root.Send(h.child(actors.NameScheduler), actors.Crash{})
+	h.until("it is found anew", func() bool {
+		return strings.Count(log.String(), "leaves it to others") == 2 && h.counts.UnknownSteps.Load() == 1
+	})
 	if n := strings.Count(log.String(), "does not fit"); n != 1 || !strings.Contains(log.String(), "leaves it to others") {
 		t.Errorf("it was logged %d times:\n%s", n, log)
 	}

@@ -143,6 +143,9 @@ func (c *Core) Running() int { return len(c.running) }
 // Buffered is the number of claimed rows that wait for a slot.
 func (c *Core) Buffered() int { return len(c.buffer) + len(c.twins) }
 
+// Misfits is the number of steps that this process was found unable to run, and that are not forgotten.
+func (c *Core) Misfits() int { return len(c.misfits.list) }
+
 // On takes one event and answers with what is to be done. The answer is valid until the next call.
 func (c *Core) On(e Event, now time.Time) *Effects {
 	c.fx.reset()
