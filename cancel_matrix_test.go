@@ -22,7 +22,7 @@ type captor struct {
 	family   *fsm.Machine[number]
 	runs     *gendurable.Engine   // work
 	breeds   *gendurable.Engine   // families
-	everyone []*gendurable.Engine // who cancels, all at once
+	everyone []*gendurable.Client // who cancels, all at once
 }
 
 func keysOf(n int) (correlation, concurrency string) {
@@ -31,16 +31,7 @@ func keysOf(n int) (correlation, concurrency string) {
 
 func newCaptor(t *testing.T, engines int, work *fsm.Machine[number], more ...fsm.Definition) *captor {
 	t.Helper()
-	c := &captor{t: t, pool: database(t)}
-	c.family = fsm.New[number]("family", fsm.Queue("families"), fsm.History()).
-		Step("split", func(_ context.Context, f *fsm.Call[number]) (fsm.Outcome, error) {
-			correlation, concurrency := keysOf(f.State.N)
-			child := work.New(f.State).With(fsm.CorrelationKey(correlation), fsm.ConcurrencyKey(concurrency))
-			return fsm.ScheduleChildren(child).Then("join"), nil
-		}).
-		Step("join", func(_ context.Context, f *fsm.Call[number]) (fsm.Outcome, error) {
-			return fsm.Done(len(f.Children)), nil
-		})
+	c := &captor{t: t, pool: database(t), family: familyOf(func(int) *fsm.Machine[number] { return work })}
 	cfg := gendurable.Config{
 		Machines: append(more, work, c.family, double), Gates: map[string]gendurable.Gate{"g": {Limit: 1}},
 		Pokes: gendurable.PokePostgres, Heartbeat: time.Second, Lease: time.Minute, PollIdle: time.Second,
@@ -57,8 +48,20 @@ func newCaptor(t *testing.T, engines int, work *fsm.Machine[number], more ...fsm
 		cfg.Queues, cfg.InsertQueues = breeding, []string{"work"}
 		c.breeds = start(t, c.pool, cfg)
 	}
-	c.everyone = []*gendurable.Engine{c.runs, c.breeds}
+	c.everyone = []*gendurable.Client{c.runs.Client, c.breeds.Client}
 	return c
+}
+
+// familyOf is a machine with one child, of the machine that belongs to its number.
+func familyOf(child func(n int) *fsm.Machine[number]) *fsm.Machine[number] {
+	return fsm.New[number]("family", fsm.Queue("families"), fsm.History()).
+		Step("split", func(_ context.Context, f *fsm.Call[number]) (fsm.Outcome, error) {
+			correlation, concurrency := keysOf(f.State.N)
+			return fsm.ScheduleChildren(child(f.State.N).New(f.State).With(fsm.CorrelationKey(correlation), fsm.ConcurrencyKey(concurrency))).Then("join"), nil
+		}).
+		Step("join", func(_ context.Context, f *fsm.Call[number]) (fsm.Outcome, error) {
+			return fsm.Done(len(f.Children)), nil
+		})
 }
 
 // cancel has everyone cancel the instance at the same time. They are to hear one of the answers, or that it is too late, and at
@@ -141,49 +144,66 @@ func (c *captor) rest() {
 	}
 }
 
+// never is a machine that waits for a signal which does not come.
+var never = fsm.New[number]("never", fsm.Queue("work")).
+	Step("wait", func(context.Context, *fsm.Call[number]) (fsm.Outcome, error) {
+		return fsm.Await("never").Then("wait"), nil
+	})
+
+// place is where an instance is when it is cancelled.
+type place struct {
+	name string
+	step fsm.StepFunc[number]
+	opts []fsm.Option
+	as   fsm.Status
+	from int // the N of its state by then, at least
+	want gendurable.Cancellation
+}
+
+var places = []place{
+	{"running", func(ctx context.Context, _ *fsm.Call[number]) (fsm.Outcome, error) {
+		<-ctx.Done()
+		return fsm.Done("all the same"), nil
+	}, nil, fsm.Executing, 0, gendurable.CancelRequested},
+	{"inline", func(ctx context.Context, c *fsm.Call[number]) (fsm.Outcome, error) {
+		if c.State.N += 1000; c.State.N > 5000 {
+			<-ctx.Done()
+		}
+		return fsm.Next("work"), nil
+	}, []fsm.Option{fsm.Inline()}, fsm.Executing, 4000, gendurable.CancelRequested},
+	{"parked", func(context.Context, *fsm.Call[number]) (fsm.Outcome, error) {
+		return fsm.Await("never").Then("work"), nil
+	}, nil, fsm.AwaitingSignal, 0, gendurable.CancelEnded},
+	{"fanned out", func(context.Context, *fsm.Call[number]) (fsm.Outcome, error) {
+		return fsm.ScheduleChildren(never.New(number{}), never.New(number{})).Then("work"), nil
+	}, nil, fsm.AwaitingChildren, 0, gendurable.CancelEnded},
+}
+
+func (p place) machine() *fsm.Machine[number] {
+	return fsm.New[number](p.name, append([]fsm.Option{fsm.Queue("work"), fsm.History()}, p.opts...)...).Step("work", p.step)
+}
+
+// reached waits until so many instances are there. One that executes has its slot: another process may count the gates just when
+// it asks for one, and then it is given back, to be claimed again.
+func (p place) reached(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d are %s", n, p.name), func() bool {
+		return count(t, pool, `SELECT count(*) FROM gen_durable
+			WHERE fsm = $1 AND status = $2::text::durable_status AND (state->>'n')::int >= $3 AND concurrency_shard IS DISTINCT FROM -1`, p.name, string(p.as), p.from) == n
+	})
+}
+
 // TestCancelWhereverItIs: an instance that runs, is parked, waits for children or goes from step to step in one task ends once,
 // frees its keys and slot, and releases its parent; cancelled on its own node and from another.
 func TestCancelWhereverItIs(t *testing.T) {
 	t.Parallel()
-	never := fsm.New[number]("never", fsm.Queue("work")).
-		Step("wait", func(context.Context, *fsm.Call[number]) (fsm.Outcome, error) {
-			return fsm.Await("never").Then("wait"), nil
-		})
-	for name, place := range map[string]struct {
-		step fsm.StepFunc[number]
-		opts []fsm.Option
-		as   fsm.Status
-		from int // the N of its state by then, at least
-		want gendurable.Cancellation
-	}{
-		"running": {func(ctx context.Context, _ *fsm.Call[number]) (fsm.Outcome, error) {
-			<-ctx.Done()
-			return fsm.Done("all the same"), nil
-		}, nil, fsm.Executing, 0, gendurable.CancelRequested},
-		"inline": {func(ctx context.Context, c *fsm.Call[number]) (fsm.Outcome, error) {
-			if c.State.N += 10; c.State.N > 50 {
-				<-ctx.Done()
-			}
-			return fsm.Next("work"), nil
-		}, []fsm.Option{fsm.Inline()}, fsm.Executing, 41, gendurable.CancelRequested},
-		"parked": {func(context.Context, *fsm.Call[number]) (fsm.Outcome, error) {
-			return fsm.Await("never").Then("work"), nil
-		}, nil, fsm.AwaitingSignal, 0, gendurable.CancelEnded},
-		"fanned out": {func(context.Context, *fsm.Call[number]) (fsm.Outcome, error) {
-			return fsm.ScheduleChildren(never.New(number{}), never.New(number{})).Then("work"), nil
-		}, nil, fsm.AwaitingChildren, 0, gendurable.CancelEnded},
-	} {
+	for _, place := range places {
 		for engines := 1; engines <= 2; engines++ {
-			t.Run(fmt.Sprintf("%s/%d", name, engines), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%d", place.name, engines), func(t *testing.T) {
 				t.Parallel()
-				work := fsm.New[number]("work", append(place.opts, fsm.Queue("work"), fsm.History())...).Step("work", place.step)
-				c := newCaptor(t, engines, work, never)
+				c := newCaptor(t, engines, place.machine(), never)
 				families := []gendurable.ID{insert(t, c.breeds, c.family.New(number{0})), insert(t, c.breeds, c.family.New(number{1}))}
-				eventually(t, "both are there", func() bool {
-					return count(t, c.pool, `SELECT count(*) FROM gen_durable
-						WHERE fsm = 'work' AND status = $1::text::durable_status AND (state->>'n')::int >= $2
-						  AND concurrency_shard IS DISTINCT FROM -1 -- claimed, and not admitted yet`, string(place.as), place.from) == 2
-				})
+				place.reached(t, c.pool, 2)
 				for n, family := range families {
 					key, _ := keysOf(n)
 					in, err := c.runs.Get(t.Context(), gendurable.Key(key))

@@ -12,19 +12,19 @@ import (
 // MaxHistory is the most transitions that one call of History returns.
 const MaxHistory = 1000
 
-// Transition is one entry of an instance's history: a step that ended, or a cancel.
+// Transition is one entry of an instance's history: a step that ended, a cancel, or a retry.
 type Transition struct {
 	// Seq rises with each transition of an instance, with gaps. It is the After of the next page.
 	Seq int64
 	// At is when the transition was committed, by the database's clock (the beginning of the transaction).
 	At time.Time
 	// Step is the step that ran, Attempt which attempt of it (from 0), Took how long its code ran; all of the instance as
-	// it stood when a cancel ended it.
+	// it stood when a cancel ended it, or when a retry had set it back.
 	Step    string
 	Attempt int
 	Took    time.Duration
 	// Outcome is what came of it: next, retry, await, children, done or stop; cancelled when a cancel ended the instance,
-	// whatever the step returned.
+	// whatever the step returned; retried when Retry let a failed instance run again.
 	Outcome string
 	// Next is the step the instance went to; empty when it ended.
 	Next string
@@ -33,7 +33,7 @@ type Transition struct {
 	// Error is what a stop, or a retry after an error, recorded.
 	Error string
 	// Worker is the claim that ran the step: engine, queue, node and incarnation. Empty for a cancel of an instance that
-	// did not run.
+	// did not run, and for a retry.
 	Worker string
 }
 

@@ -52,7 +52,7 @@ var mixedInvariants = []check{
 		SELECT * FROM mixed_runs WHERE status <> 'executing' OR worker IS NULL OR worker NOT LIKE '%@mixed-' || left(process, 1) || '-%'`},
 	{"I3 an outcome is that of a run of the worker who held the row", `
 		SELECT * FROM gen_durable_history h
-		 WHERE h.outcome <> 'cancelled'
+		 WHERE h.outcome NOT IN ('cancelled', 'retried')
 		   -- A job without an attempt left (each claim of a killed process counts as one) is stopped without a run.
 		   AND NOT (h.outcome = 'stop' AND h.attempt >= 3)
 		   AND NOT EXISTS (SELECT FROM mixed_runs r
@@ -68,6 +68,10 @@ var mixedInvariants = []check{
 		              WHERE outcome IN ('done', 'stop', 'cancelled') GROUP BY instance_id) e ON e.instance_id = g.id
 		  LEFT JOIN mixed_retried r ON r.instance = g.id
 		 WHERE e.ends IS DISTINCT FROM 1 + coalesce(r.times, 0)`},
+	{"a retry leaves one record", `
+		SELECT * FROM (SELECT instance_id AS instance, count(*) AS records FROM gen_durable_history WHERE outcome = 'retried' GROUP BY 1) h
+		  FULL JOIN mixed_retried r USING (instance)
+		 WHERE h.records IS DISTINCT FROM r.times`},
 	{"I4, I5 no key has more runs at once than it may", fmt.Sprintf(`
 		SELECT * FROM (SELECT key, at, sum(d) OVER (PARTITION BY key ORDER BY at, d) AS inside
 		                 FROM (SELECT key, began AS at, 1 AS d FROM mixed_runs WHERE key IS NOT NULL AND ended IS NOT NULL

@@ -104,6 +104,10 @@ func work(ctx context.Context) error {
 		configureMixed(&cfg, diary{pool, process})
 		cfg.ListenURL = os.Getenv(envListen)
 	}
+	if os.Getenv(envCaptives) != "" {
+		configureCaptives(&cfg, pool)
+		cfg.ListenURL = os.Getenv(envListen)
+	}
 	engine, err := gendurable.Start(ctx, pool, withTestPokes(cfg))
 	if err != nil {
 		return err

@@ -14,6 +14,9 @@ import (
 // A child whose parent is waiting for its children is waited for again; any other child goes its own way from now on, its
 // parent no longer knows it. Instances that a cancel or retention took with it are not brought back.
 //
+// The history of a machine that keeps one (fsm.History) gets a transition "retried", if this process lists the machine or
+// the instance has a record already.
+//
 // Retry fails with ErrNotFound when there is no such instance (any more), with ErrNotFailed when it has not failed, and with
 // a DuplicateError when somebody occupies its correlation key meanwhile.
 func (c *Client) Retry(ctx context.Context, id ID) error {

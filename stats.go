@@ -106,7 +106,8 @@ type QueueStats struct {
 	NotRun int64
 	// Lost are rows that a heartbeat found lost.
 	Lost int64
-	// UnknownSteps are the steps (machine, version, step) that this process was found unable to run.
+	// UnknownSteps are the steps (machine, version, step) that this process was found unable to run, and that are not forgotten:
+	// one whose state did not decode is, when it did not turn up for a while.
 	UnknownSteps int64
 	// Released are rows given back untouched, Unheld those among the claims that nobody had been told of.
 	Released, Unheld int64

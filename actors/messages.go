@@ -149,8 +149,9 @@ type CancelRequested struct {
 // ListRunning asks the steps actor what runs (a restarted scheduler does). It answers with Running.
 type ListRunning struct{}
 
-// Running answers ListRunning.
-type Running struct{ IDs []int64 }
+// Running answers ListRunning. Committing are those of the IDs whose outcome is in the hands of a flusher: it may be committed
+// already.
+type Running struct{ IDs, Committing []int64 }
 
 // Drain stops claiming, releases what is buffered, lets running steps finish until Timeout, then cancels their
 // contexts and leaves what still runs to the lease. root → queue → scheduler. The scheduler answers by closing Done.

@@ -27,7 +27,7 @@ type QueueCounters struct {
 	NotRun atomic.Int64
 	// Lost are rows that a heartbeat found lost.
 	Lost atomic.Int64
-	// UnknownSteps are the steps (machine, version, step) that this process was found unable to run.
+	// UnknownSteps are the steps (machine, version, step) that this process was found unable to run, and that are not forgotten.
 	UnknownSteps atomic.Int64
 	// Released are rows given back untouched, Unheld those among the claims that nobody had been told of.
 	Released, Unheld atomic.Int64

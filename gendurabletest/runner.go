@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"slices"
 	"testing"
 	"time"
 
@@ -29,7 +28,8 @@ type Config struct {
 	// Queues are further queues that the test inserts into, besides those of the Machines.
 	Queues []string
 	// RateLimits are names of rate limits that inserts of the test use, besides those that the Machines were declared with.
-	// They are stored without a bound: limits are not applied.
+	// They have no bound, because limits are not applied, and are not stored: other clients of the test know them by
+	// Runner.Limiter.
 	RateLimits []string
 	// MaxSteps is how many steps one call of Run, Advance or FireTimeouts runs before it fails the test: a machine that
 	// polls, or retries for ever, has no end of its own. Default DefaultMaxSteps.
@@ -61,6 +61,7 @@ type Runner struct {
 	db        gendurable.DB
 	specs     map[machine]*fsm.Spec
 	limits    fsm.Limits
+	limiter   limiter.Limiter
 	token     string
 	// skip are the steps that this Runner cannot run.
 	skip []pg.StepRef
@@ -94,10 +95,10 @@ func New(t testing.TB, db gendurable.DB, cfg Config) *Runner {
 	if err != nil {
 		t.Fatalf("gendurabletest: %v", err)
 	}
-	r.declareLimits()
+	r.limiter = &unbounded{Limiter: r.store.NewLimiter(), names: r.rateLimits()}
 	r.Client, err = gendurable.NewClient(t.Context(), db, gendurable.ClientConfig{
 		Schema: cfg.Schema, Machines: cfg.Machines, Queues: cfg.Queues, MaxPayload: cfg.MaxPayload,
-		Interoperable: cfg.Interoperable, Codec: cfg.Codec,
+		Interoperable: cfg.Interoperable, Codec: cfg.Codec, Limiter: r.limiter,
 	})
 	if err != nil {
 		t.Fatalf("gendurabletest: %v", err)
@@ -116,33 +117,6 @@ func New(t testing.TB, db gendurable.DB, cfg Config) *Runner {
 	}
 	r.committer = r.store.NewCommitter(name)
 	return r
-}
-
-// declareLimits stores the rate limits that machines and tests name and that do not exist yet, without a bound: an insert
-// that names one is refused otherwise.
-func (r *Runner) declareLimits() {
-	r.t.Helper()
-	names := slices.Clone(r.cfg.RateLimits)
-	for _, def := range r.cfg.Machines {
-		if def != nil {
-			names = append(names, def.Spec().RateLimits...)
-		}
-	}
-	if len(names) == 0 {
-		return
-	}
-	limits := r.store.NewLimiter()
-	inForce, err := limits.SyncConfig(r.t.Context(), limiter.Config{})
-	r.must(err)
-	var own limiter.Config
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if !slices.ContainsFunc(inForce.Rates, func(l limiter.Rate) bool { return l.Name == name }) {
-			own.Rates = append(own.Rates, limiter.Rate{Name: name, Allowed: limiter.MaxTokens, Per: time.Second})
-		}
-	}
-	_, err = limits.SyncConfig(r.t.Context(), own)
-	r.must(err)
 }
 
 // Tx begins a transaction that is rolled back when the test ends. A Runner on it, a client on it, and the test's own

@@ -312,18 +312,63 @@ func TestTransactionsStandApart(t *testing.T) {
 	}
 }
 
-// Limits that the test names exist, without a bound; those that exist stay as they are.
+// Limits that the test names exist, without a bound; those that are stored stay as they are, and nothing is stored.
 func TestLimitsExist(t *testing.T) {
 	t.Parallel()
 	tx := gendurabletest.Tx(t, devpg.Database(t, pg.Migrate))
 	if _, err := tx.Exec(t.Context(), `INSERT INTO gen_durable_bucket_configs VALUES ('rate', 'mail', 1, 2, 1)`); err != nil {
 		t.Fatal(err)
 	}
-	gendurabletest.New(t, tx, gendurabletest.Config{RateLimits: []string{"sms", "mail", "sms"}})
-	var mail, sms float64
-	err := tx.QueryRow(t.Context(), `SELECT min(capacity), max(capacity) FROM gen_durable_bucket_configs WHERE kind = 'rate' AND name IN ('mail', 'sms')`).Scan(&mail, &sms)
-	if err != nil || mail != 2 || sms < 1e9 {
-		t.Errorf("the bursts are %v and %v, %v", mail, sms, err)
+	r := gendurabletest.New(t, tx, gendurabletest.Config{Machines: []fsm.Definition{page}, RateLimits: []string{"sms", "mail", "sms"}})
+	other, err := gendurable.NewClient(t.Context(), tx, gendurable.ClientConfig{Limiter: r.Limiter()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := gendurable.NewClient(t.Context(), tx, gendurable.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		client *gendurable.Client
+		limit  string
+		weight float64
+		ok     bool
+	}{{r.Client, "sms", 1e6, true}, {r.Client, "mail", 2, true}, {r.Client, "mail", 3, false}, {r.Client, "fax", 1, false}, {other, "sms", 1e6, true}, {stranger, "sms", 1, false}} {
+		_, err := c.client.Insert(t.Context(), page.New(number{1}), fsm.RateLimit(c.limit, c.weight))
+		if c.ok != (err == nil) || err != nil && !errors.Is(err, gendurable.ErrInvalid) {
+			t.Errorf("%v of %q: %v", c.weight, c.limit, err)
+		}
+	}
+	if got := r.Run(); got != (gendurabletest.Tally{Done: 3}) {
+		t.Errorf("ran %v", got)
+	}
+	var stored int
+	if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM gen_durable_bucket_configs`).Scan(&stored); err != nil || stored != 1 {
+		t.Errorf("%d limits are stored, %v", stored, err)
+	}
+}
+
+// Runners in transactions of their own that name the same limits do not wait for each other, nor does one in the test that an
+// outer test's Runner is in.
+func TestRunnersShareALimit(t *testing.T) {
+	t.Parallel()
+	pool := devpg.Database(t, pg.Migrate)
+	limited := fsm.NewJob("limited", func(_ context.Context, j *fsm.JobCall[number]) (int, error) { return j.Args.N, nil }, fsm.RateLimit("mail"))
+	cfg := gendurabletest.Config{Machines: []fsm.Definition{limited}, RateLimits: []string{"sms"}}
+	open := func() *gendurabletest.Runner {
+		tx := gendurabletest.Tx(t, pool)
+		if _, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '1min'`); err != nil { // whoever waits, waits for ever
+			t.Fatal(err)
+		}
+		return gendurabletest.New(t, tx, cfg)
+	}
+	runners := []*gendurabletest.Runner{open(), open()}
+	for _, r := range runners {
+		id := r.MustInsert(limited.New(number{7}))
+		if got := r.Run(); got != (gendurabletest.Tally{Done: 1}) {
+			t.Errorf("ran %v", got)
+		}
+		r.AssertDone(id)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 // repeated (the same slots might be freed twice), but be followed by a Reconcile.
 var ErrUncertain = errors.New("limiter: the answer was lost; it is not known whether the call was carried out")
 
-// ErrContended says that a call lost one race after the other, and did nothing. The same again succeeds some time.
+// ErrContended says that a call lost one race after the other, or waited in vain for what others hold, and did nothing. The same
+// again succeeds some time.
 var ErrContended = errors.New("limiter: too many others ask for the same keys just now; ask again")
 
 // Limiter counts rates and gates. Its methods are safe for concurrent use, by any number of processes.

@@ -21,11 +21,11 @@ type Transition struct {
 	At       time.Time
 	Step     string // that ran
 	Attempt  int
-	Outcome  string // next, retry, await, children, done, stop; cancelled
+	Outcome  string // next, retry, await, children, done, stop; cancelled, retried
 	NextStep string // empty = none: it ended
 	Status   Status // after the transition
 	Error    string
-	Worker   string // the claim; empty for a cancel
+	Worker   string // the claim; empty for a cancel and a retry
 	Took     time.Duration
 }
 

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -155,6 +156,70 @@ func TestHistoryOfCancels(t *testing.T) {
 	cancel(plain, host, known, Ended)
 	wantHistory(t, s, known, `a/3 await -> "b" awaiting_signal ""`, `b/0 cancelled -> "" failed "cancelled: why"`)
 }
+
+// TestHistoryOfRetries: one record a retry that did something, also in a savepoint of the caller's, and none for the others.
+func TestHistoryOfRetries(t *testing.T) {
+	t.Parallel()
+	plain, host := openWithHost(t, Options{})
+	s, err := Open(testContext(t), plain.pool, Options{Historic: []string{"m"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.NewCommitter("history")
+	const failed, again = `a/3 stop -> "" failed "no"`, `a/0 retried -> "a" runnable ""`
+	fail := func(record bool) int64 {
+		t.Helper()
+		put(t, s, 1)
+		o := outcome(claimOne(t, s, alice), alice, KindFailed)
+		if record {
+			o = recorded(o)
+		}
+		commitAll(t, c, o)
+		return o.ID
+	}
+	id := fail(true)
+	exec(t, s, `UPDATE gen_durable SET attempt = 4 WHERE id = $1`, id)
+	retried(t, s, host, id, Retried)
+	retried(t, s, host, id, RetryNotFailed)
+	wantHistory(t, s, id, failed, again)
+	commitAll(t, c, recorded(outcome(claimOne(t, s, bob), bob, KindDone)))
+	retried(t, s, host, id, RetryNotFailed)
+	wantHistory(t, s, id, failed, again, `a/3 done -> "" done ""`)
+
+	known, unknown := fail(true), fail(false) // a process that does not know that the machine keeps one
+	retried(t, plain, host, known, Retried)
+	retried(t, plain, host, unknown, Retried)
+	wantHistory(t, s, known, failed, again)
+	wantHistory(t, s, unknown)
+	for _, row := range claim(t, s, bob, 10) {
+		commitAll(t, c, outcome(row, bob, KindDone))
+	}
+
+	id = fail(true)
+	if err := pgx.BeginFunc(testContext(t), host, func(tx pgx.Tx) error {
+		if err := pgx.BeginFunc(testContext(t), tx, func(tx pgx.Tx) error { retried(t, s, tx, id, Retried); return nil }); err != nil {
+			return err
+		}
+		return errRolledBack
+	}); err != errRolledBack {
+		t.Fatal(err)
+	}
+	wantHistory(t, s, id, failed)
+	if err := pgx.BeginFunc(testContext(t), host, func(tx pgx.Tx) error {
+		return pgx.BeginFunc(testContext(t), tx, func(tx pgx.Tx) error { retried(t, s, tx, id, Retried); return nil })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantHistory(t, s, id, failed, again)
+
+	first := insert(t, s, host, keyed("k"))[0].ID
+	cancelled(t, s, host, first, Ended)
+	insert(t, s, host, keyed("k"))
+	retried(t, s, host, first, RetryOccupied)
+	wantHistory(t, s, first, `start/0 cancelled -> "" failed "cancelled: changed my mind"`)
+}
+
+var errRolledBack = errors.New("rolled back on purpose")
 
 // TestHistoryGoesWithItsInstance: deleted with it by the collection, and found by the sweep when somebody else deleted it.
 func TestHistoryGoesWithItsInstance(t *testing.T) {

@@ -144,7 +144,8 @@ func (l *Limiter) RemoveConfig(ctx context.Context, names ...limiter.Name) error
 }
 
 // Credit implements limiter.Limiter. A Release's Mark is the id (pg_current_xact_id) of the transaction that ended its
-// holder; one without is left to Reconcile. One round trip, which waits for the shards' locks.
+// holder; one without is left to Reconcile. One round trip, which waits for the shards' locks, though no longer than the
+// session's lock_timeout: then the error wraps limiter.ErrContended.
 func (l *Limiter) Credit(ctx context.Context, released []limiter.Release) error {
 	var keys []string
 	var shards []int16
@@ -161,6 +162,9 @@ func (l *Limiter) Credit(ctx context.Context, released []limiter.Release) error 
 		_, err := db.Exec(ctx, l.s.sql("limit_credit"), keys, shards, marks)
 		return err
 	})
+	if isState(err, "55P03") { // lock_timeout
+		return fmt.Errorf("pg: give back slots: %w: %w", limiter.ErrContended, err)
+	}
 	return wrap("give back slots", err)
 }
 
@@ -171,7 +175,7 @@ func (l *Limiter) Renew(context.Context, []limiter.Slot, time.Duration) error { 
 // reconcilePage is how many keys one transaction reconciles.
 const reconcilePage = 2000
 
-// Reconcile implements limiter.Limiter. A transaction for each page of gates' keys, a statement for each of rates' keys.
+// Reconcile implements limiter.Limiter. A round trip for each page of gates' keys and of rates' keys.
 func (l *Limiter) Reconcile(ctx context.Context) (limiter.Reconciled, error) {
 	return l.reconcile(ctx, reconcilePage)
 }
@@ -196,38 +200,16 @@ func (l *Limiter) reconcile(ctx context.Context, page int) (total limiter.Reconc
 	return total, nil
 }
 
-// reconcileGates handles a page of keys. The locks come first and the count in a later statement, whose snapshot then
-// has every admission to a shard that is locked.
+// reconcileGates handles a page of keys. The locks come first and the count in a later statement of the pipeline, which is one
+// transaction: its snapshot then has every admission to a shard that is locked.
 func (l *Limiter) reconcileGates(ctx context.Context, after string, page int) (r limiter.Reconciled, last string, n int, err error) {
 	err = onFreshPlan(ctx, l.s.db(), func(db DB) error {
-		begin, ok := db.(interface {
-			Begin(context.Context) (pgx.Tx, error)
+		var b pgx.Batch
+		b.Queue(l.s.sql("limit_gates_lock"), after, page).QueryRow(func(row pgx.Row) error { return row.Scan(&n, &last, nil) })
+		b.Queue(l.s.sql("limit_gates_heal")).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&r.Healed, &r.Taken, &r.Reshaped, &r.Swept)
 		})
-		if !ok {
-			return errors.New("this connection cannot begin a transaction")
-		}
-		return pgx.BeginFunc(ctx, begin, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, l.s.sql("limit_gates_lock"), after, page)
-			if err != nil {
-				return err
-			}
-			var keys []string
-			var shards []int16
-			var key string
-			var shard *int16
-			last, n, r = "", 0, limiter.Reconciled{}
-			if _, err = pgx.ForEachRow(rows, []any{&key, &shard}, func() error {
-				if shard == nil {
-					last, n = key, n+1
-					return nil
-				}
-				keys, shards = append(keys, key), append(shards, *shard)
-				return nil
-			}); err != nil || len(keys) == 0 {
-				return err
-			}
-			return tx.QueryRow(ctx, l.s.sql("limit_gates_heal"), keys, shards).Scan(&r.Healed, &r.Taken, &r.Reshaped, &r.Swept)
-		})
+		return db.SendBatch(ctx, &b).Close()
 	})
 	return r, last, n, err
 }

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -167,6 +168,37 @@ func TestReconcileMeetsAdmit(t *testing.T) {
 	`)
 }
 
+// TestCreditWaitsInVain: it says so, and has done nothing.
+func TestCreditWaitsInVain(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	ctx := testContext(t)
+	configure(t, s, limiter.Config{Gates: []limiter.Gate{{Name: "g", Limit: 2}}})
+	rows := asking(t, s, 2, "g", "")
+	if _, err := s.NewLimiter().Admit(ctx, alice, rows); err != nil {
+		t.Fatal(err)
+	}
+	freed := []limiter.Release{{Slot: limiter.Slot{ID: rows[0].ID, Claim: rows[0].Claim, Key: "g"}, Mark: endGated(t, s, rows[0].ID)}}
+	if err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.sql("limit_gates_lock"), "", 10); err != nil {
+			return err
+		}
+		if err := s.NewLimiter().Credit(ctx, freed); !errors.Is(err, limiter.ErrContended) || errors.Is(err, limiter.ErrUncertain) {
+			t.Errorf("the credit came to %v", err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	free := func() int { return value[int](t, s, `SELECT available::int FROM gen_durable_buckets`) }
+	if n := free(); n != 0 {
+		t.Errorf("%d slots are free", n)
+	}
+	if err := s.NewLimiter().Credit(ctx, freed); err != nil || free() != 1 {
+		t.Errorf("%d slots are free, %v", free(), err)
+	}
+}
+
 // TestCreditMeetsReconcile: a slot whose holder had ended when its shard was counted is not freed by the credit that
 // waits behind the count; one whose holder ends while it is counted is.
 func TestCreditMeetsReconcile(t *testing.T) {
@@ -195,7 +227,7 @@ func TestCreditMeetsReconcile(t *testing.T) {
 		"later": end(1),
 		"heal": func(ctx context.Context, own *Store, db DB) error {
 			var r limiter.Reconciled
-			err := db.QueryRow(ctx, own.sql("limit_gates_heal"), []string{"g"}, []int16{0}).Scan(&r.Healed, &r.Taken, &r.Reshaped, &r.Swept)
+			err := db.QueryRow(ctx, own.sql("limit_gates_heal")).Scan(&r.Healed, &r.Taken, &r.Reshaped, &r.Swept)
 			if err == nil && r.Healed != 1 {
 				err = fmt.Errorf("healed %+v", r)
 			}

@@ -48,7 +48,7 @@ func TestRoundTripsOfTheLimiter(t *testing.T) {
 			return l.Credit(ctx, released)
 		}},
 		{"credit nothing", 0, nil, func() error { return l.Credit(ctx, nil) }},
-		{"reconcile without gates", 4, func() { exec(t, direct, `DELETE FROM gen_durable_buckets WHERE kind = 'conc'`) },
+		{"reconcile without gates", 2, func() { exec(t, direct, `DELETE FROM gen_durable_buckets WHERE kind = 'conc'`) },
 			func() error { _, err := l.Reconcile(ctx); return err }},
 		{"remove", 1, nil, func() error { return l.RemoveConfig(ctx, limiter.Name{Kind: limiter.KindGate, Name: "g"}) }},
 	} {

@@ -121,7 +121,7 @@ func TestPlansOfHostAndSweeps(t *testing.T) {
 		"joint_top":        {pkey},
 		"retry_lock":       {pkey},
 		"retry_parent":     {pkey},
-		"retry":            {pkey},
+		"retry":            {pkey, history},
 		"occupant":         {pkey, guard},
 		"queue_resume":     {"gen_durable_queues_pkey", "Seq Scan gen_durable_queues"}, // a row a paused queue
 		"queue_paused":     {"gen_durable_queues_pkey", "Seq Scan gen_durable_queues"},

@@ -136,7 +136,7 @@ func TestPlansOfTheEngine(t *testing.T) {
 		"limit_config_remove": {indexes: []string{configs}},
 	}
 	// Where sessions cannot have our settings, a sweep may as well read the counters whole.
-	sweeps := map[string]bool{"limit_gates_lock": true, "limit_rates_sweep": true}
+	sweeps := map[string]bool{"limit_gates_lock": true, "limit_gates_heal": true, "limit_rates_sweep": true}
 	engine, err := s.pool.Acquire(testContext(t))
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,8 @@ type RetryResult struct {
 
 // Retry makes a failed instance runnable at its last step and state, attempt and crashes 0. Its inbox went when it failed.
 // A parent that waits for its children waits for this one again; from any other parent the instance is cut off. It waits
-// for whoever holds the row, then for whoever holds the parent's. One round trip, one more when nothing was retried.
+// for whoever holds the row, then for whoever holds the parent's. Its history, if it keeps one, gets a record. One round trip,
+// one more when nothing was retried.
 func (s *Store) Retry(ctx context.Context, db DB, id int64) (RetryResult, error) {
 	var r RetryResult
 	err := atomically(ctx, db, func(db DB) error {
@@ -61,7 +62,7 @@ func (s *Store) retry(ctx context.Context, db DB, id int64) (r RetryResult, err 
 	b := &pgx.Batch{}
 	b.Queue(s.sql("retry_lock"), id)
 	b.Queue(s.sql("retry_parent"), id)
-	b.Queue(s.sql("retry"), id).QueryRow(func(row pgx.Row) error {
+	b.Queue(s.sql("retry"), id, s.historic).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&r.Queue)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil

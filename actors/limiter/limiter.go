@@ -84,7 +84,9 @@ type limits struct {
 	ledger *ledger
 	outage *actors.Outage
 	retry  actors.Backoff // of credits
-	again  actors.Backoff // of everything else that failed
+	// contended is how many credits in a row waited in vain for counters that others hold.
+	contended int
+	again     actors.Backoff // of everything else that failed
 
 	crediting   bool // a Credit is on its way, or waits for its pause to end
 	reconciling bool
@@ -237,8 +239,17 @@ func (l *limits) credit() {
 	})
 }
 
+// quietly is how many credits in a row may wait in vain for others before that is worth a word: every admission and every
+// reconcile holds the counters for a moment, and on a busy machine for a long one.
+const quietly = 5
+
 func (l *limits) credited(m credited) {
-	if l.failed("slots cannot be given back just now", m.err) {
+	if errors.Is(m.err, limiter.ErrContended) {
+		l.contended++
+	} else {
+		l.contended = 0
+	}
+	if wait := l.contended > 0 && l.contended <= quietly; wait || l.failed("slots cannot be given back just now", m.err) {
 		l.Limits.CreditRetries.Add(1)
 		if errors.Is(m.err, limiter.ErrUncertain) {
 			// Sent again, it might free the same slots a second time.

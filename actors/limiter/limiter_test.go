@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -124,7 +125,10 @@ type stage struct {
 
 func start(t *testing.T, b *backend, c Config) *stage {
 	t.Helper()
-	c.Logger, c.Backend, c.Limits = slog.New(slog.DiscardHandler), b, new(actors.LimitCounters)
+	c.Backend, c.Limits = b, new(actors.LimitCounters)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
 	if c.Every == 0 {
 		c.Every = time.Hour
 	}
@@ -257,6 +261,26 @@ func TestCreditsAreRepeated(t *testing.T) {
 	}
 }
 
+// TestContendedCreditsAreNoOutage: that others hold the counters for a moment is not worth a word; that they do for long is.
+func TestContendedCreditsAreNoOutage(t *testing.T) {
+	for tries, warned := range map[int]bool{1: false, quietly: false, quietly + 1: true} {
+		var errs []error
+		for range tries {
+			errs = append(errs, fmt.Errorf("busy: %w", limiter.ErrContended))
+		}
+		var log lines
+		s := start(t, &backend{fail: map[string][]error{"credit": errs}}, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s.send(released(1, 2))
+		s.eventually("the credits", func() bool { return s.n.CreditedSlots.Load() == 2 })
+		if n := s.n.CreditRetries.Load(); n != int64(tries) || (s.n.Errors.Load() > 0) != warned {
+			t.Errorf("%d retries, %d errors", n, s.n.Errors.Load())
+		}
+		if got := strings.Contains(log.String(), "cannot be given back"); got != warned {
+			t.Errorf("after %d tries the log says %q", tries, log.String())
+		}
+	}
+}
+
 // TestUncertainCreditsAreNotRepeated: what may have arrived is left to a reconcile, which comes at once.
 func TestUncertainCreditsAreNotRepeated(t *testing.T) {
 	s := start(t, &backend{fail: map[string][]error{"credit": {fmt.Errorf("lost: %w", limiter.ErrUncertain)}}}, Config{})
@@ -380,4 +404,22 @@ func TestFlushAndRestart(t *testing.T) {
 		t.Error("it is never answered")
 	}
 	close(hold)
+}
+
+// lines is a log's writer.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }

@@ -16,9 +16,6 @@ import (
 // wait for nobody.
 func (s *scheduler) claim(fx *core.Effects) {
 	cfg := s.cfg
-	if len(fx.Skip) > 0 && cfg.LeftOut != nil {
-		cfg.LeftOut(fx.Skip)
-	}
 	report := pg.ClaimReport{Survey: fx.Survey, Horizon: fx.Ahead}
 	request := pg.ClaimRequest{
 		Queue: cfg.Queue, Worker: cfg.Worker, Lease: cfg.Lease, Limit: fx.Claim, Skip: fx.Skip, Limits: fx.Limits, Since: fx.Since, Others: fx.Others,

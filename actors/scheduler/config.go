@@ -88,8 +88,8 @@ type Config struct {
 	QueueCounters *actors.QueueCounters
 	// Telemetry learns of claims and steps; nil = nobody does.
 	Telemetry actors.Telemetry
-	// LeftOut is told of the steps that claims leave out because this process cannot run them: all of them, each time, and
-	// never to be changed. It must not block. May be nil.
+	// LeftOut is told of the steps that this process cannot run: all of them, whenever there are others. It must not block. May
+	// be nil.
 	LeftOut func(steps []pg.StepRef)
 	// GiveUp is called when an actor of the queue keeps failing and was given up; the queue then stands still.
 	// It is called on a goroutine of its own. May be nil.

@@ -3,7 +3,9 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -255,4 +257,95 @@ func TestAStepReadsWhatDidNotFit(t *testing.T) {
 	if !e.outcome.HasInbox || e.outcome.ParentID != 5 || e.outcome.Worker != identity {
 		t.Errorf("the outcome does not carry what the claim said: %+v", e.outcome)
 	}
+}
+
+// TestACommitIsNotALoss: a beat that is read after the commit of a row's outcome, and answered before the word of who has
+// committed it, finds the row gone. That is no loss, and the commit counts.
+func TestACommitIsNotALoss(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"by the flusher", "together with work"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			running, goOn := make(chan context.Context, 1), make(chan struct{})
+			written, heard := make(chan struct{}), make(chan struct{})
+			log := new(lines)
+			h := open(t, func(c *Config) {
+				c.Heartbeat, c.Logger = 20*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+				rows := c.Store.(*table)
+				c.Together = func(_, _ context.Context, o pg.Outcome, _ any, _ time.Duration) (pg.Verdict, error) {
+					v := rows.flush(o)
+					close(written)
+					<-heard
+					return v, nil
+				}
+			}, fsm.New[none]("quick").Step(fsm.JobStep, func(ctx context.Context, _ *fsm.Call[none]) (fsm.Outcome, error) {
+				running <- ctx
+				<-goOn
+				if how == "by the flusher" {
+					return fsm.Done(1), nil
+				}
+				return fsm.Together(fsm.Done(1), "work", time.Minute), nil
+			}))
+			h.written = func(pg.Outcome) {
+				close(written)
+				<-heard
+			}
+			id := h.add("quick", 1)[0]
+			ctx := receive(t, "it runs", running)
+			close(goOn)
+			receive(t, "its outcome is written", written)
+			receive(t, "a beat has called it lost", ctx.Done())
+			if err := context.Cause(ctx); !errors.Is(err, fsm.ErrLeaseLost) {
+				t.Errorf("its context ended with %v", err)
+			}
+			close(heard)
+			h.until("its slot is free", func() bool { return h.counts.Ended.Load() == 1 && h.counts.RunningNow.Load() == 0 })
+			c := h.counts
+			if c.Committed.Load() != 1 || c.Stale.Load() != 0 || c.Lost.Load() != 0 || log.String() != "" {
+				t.Errorf("committed %d, stale %d, lost %d; the log says %q", c.Committed.Load(), c.Stale.Load(), c.Lost.Load(), log)
+			}
+			if e := h.table.look(id); e.status != pg.Done || e.commits != 1 {
+				t.Errorf("it is %s after %d commits", e.status, e.commits)
+			}
+		})
+	}
+}
+
+// TestALossIsToldWhileTheStepGoesOn: nobody waits for the end of a step whose row was lost, nor for the next beat.
+func TestALossIsToldWhileTheStepGoesOn(t *testing.T) {
+	t.Parallel()
+	running, goOn := make(chan struct{}, 1), make(chan struct{})
+	h := open(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond },
+		fsm.NewJob("deaf", func(context.Context, *fsm.JobCall[none]) (int, error) {
+			running <- struct{}{}
+			<-goOn
+			return 1, nil
+		}))
+	id := h.add("deaf", 1)[0]
+	receive(t, "it runs", running)
+	h.table.with(func() { h.table.rows[id].owner = "another" })
+	h.until("the loss is told", func() bool { return h.counts.Lost.Load() == 1 })
+	close(goOn)
+	h.until("its slot is free", func() bool { return h.counts.Ended.Load() == 1 && h.counts.RunningNow.Load() == 0 })
+	if c := h.counts; c.Stale.Load() != 1 || c.Lost.Load() != 1 {
+		t.Errorf("stale %d, lost %d", c.Stale.Load(), c.Lost.Load())
+	}
+}
+
+// lines is a log's writer.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }

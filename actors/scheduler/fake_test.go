@@ -265,6 +265,8 @@ type house struct {
 	counts  *actors.QueueCounters
 	// refuse, when set, decides about each commit before the table sees it; nil = let it through.
 	refuse func(pg.Outcome) error
+	// written, when set, is called between each commit and its answer.
+	written func(pg.Outcome)
 }
 
 func open(t *testing.T, change func(*Config), defs ...fsm.Definition) *house {
@@ -297,6 +299,9 @@ func openWith(t *testing.T, change func(*house, *Config), defs ...fsm.Definition
 				}
 			}
 			v := h.table.flush(m.Outcome)
+			if h.written != nil {
+				h.written(m.Outcome)
+			}
 			m.Reply <- actors.Committed{Verdict: v, Next: h.table.next(v)}
 		}
 	}))

@@ -91,15 +91,20 @@ type life struct {
 	until   time.Time
 	drained bool
 	waiting []chan<- struct{}
-	// undecodable are the steps whose states were found not to fit here. Invariant: at most maxUndecodable.
-	undecodable map[pg.StepRef]bool
+	// undecodable are the steps whose states were found not to fit here, and when that was logged. Invariant: at most
+	// maxUndecodable.
+	undecodable map[pg.StepRef]time.Time
 }
 
-const maxUndecodable = 1000
+const (
+	maxUndecodable = 1000
+	// undecodableAgain is when to log once more that states of a step do not fit.
+	undecodableAgain = 10 * time.Minute
+)
 
 func newLife(gates []string) *life {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &life{ctx: ctx, end: cancel, undecodable: map[pg.StepRef]bool{}}
+	l := &life{ctx: ctx, end: cancel, undecodable: map[pg.StepRef]time.Time{}}
 	l.setGates(gates)
 	return l
 }
@@ -151,13 +156,14 @@ func (l *life) over() {
 	l.waiting = nil
 }
 
-// firstUndecodable is true the first time it is asked of a step, so that it is logged once.
-func (l *life) firstUndecodable(s pg.StepRef) bool {
+// sayUndecodable is true when it is asked of a step for the first time in a while: the step is tried again and again.
+func (l *life) sayUndecodable(s pg.StepRef, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.undecodable[s] || len(l.undecodable) == maxUndecodable {
+	said, known := l.undecodable[s]
+	if known && now.Sub(said) < undecodableAgain || !known && len(l.undecodable) == maxUndecodable {
 		return false
 	}
-	l.undecodable[s] = true
+	l.undecodable[s] = now
 	return true
 }

@@ -71,7 +71,7 @@ func (s *scheduler) Receive(ctx actor.Context) {
 	case actors.QueuePaused:
 		s.on(core.Paused{})
 	case actors.Running:
-		s.on(core.Running{IDs: m.IDs})
+		s.on(core.Running{IDs: m.IDs, Committing: m.Committing})
 	case stepsRestarted:
 		s.on(core.StepsRestarted{})
 	case actors.Drain:
@@ -95,7 +95,11 @@ func (s *scheduler) stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	s.cfg.QueueCounters.BufferedNow.Store(0)
+	c := s.cfg.QueueCounters
+	c.BufferedNow.Store(0)
+	if s.core != nil {
+		c.UnknownSteps.Add(-int64(s.core.Misfits())) // the next incarnation finds out anew
+	}
 }
 
 func (s *scheduler) drain() {
@@ -172,16 +176,19 @@ func (s *scheduler) arm(at, now time.Time) {
 func (s *scheduler) note(fx *core.Effects) {
 	s.life.paused.Store(s.core.Paused())
 	c := s.cfg.QueueCounters
+	c.Lost.Add(int64(fx.Lost))
 	c.RunningNow.Store(int64(s.core.Running()))
 	c.BufferedNow.Store(int64(s.core.Buffered()))
 	if fx.Lost > 0 {
-		c.Lost.Add(int64(fx.Lost))
 		s.cfg.Logger.Warn("gendurable: rows were lost to another worker, their steps were cancelled",
 			"queue", s.cfg.Queue, "rows", fx.Lost)
 	}
+	if fx.Misfits != nil && s.cfg.LeftOut != nil {
+		s.cfg.LeftOut(fx.Misfits)
+	}
+	c.UnknownSteps.Add(int64(len(fx.Unknown) - fx.Forgiven))
 	for _, u := range fx.Unknown {
-		c.UnknownSteps.Add(1)
-		s.cfg.Logger.Warn("gendurable: this process cannot run a step and leaves it to others from now on; "+
+		s.cfg.Logger.Warn("gendurable: this process cannot run a step and leaves it to others; "+
 			"register the machine's version here, or deploy one whose state type fits",
 			"queue", s.cfg.Queue, "machine", u.Machine, "version", u.Version, "step", u.Step)
 	}

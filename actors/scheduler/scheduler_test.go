@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -392,6 +393,65 @@ func TestUnknownStepsAreLeftToOthers(t *testing.T) {
 	if n := h.counts.UnknownSteps.Load(); n != 4 {
 		t.Errorf("%d unknown steps were counted", n)
 	}
+}
+
+// TestAnUnreadableStepIsTriedAgain: what kept a state from being decoded may pass, and one row that nobody can read does not keep
+// the others of its step from running.
+func TestAnUnreadableStepIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	var mu sync.Mutex
+	var left []pg.StepRef
+	log := new(lines)
+	broken.Store(true)
+	h := open(t, func(c *Config) {
+		c.PollIdle, c.PollBusy = time.Hour, time.Hour
+		c.Limits.Codec = keyStore{&broken}
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+		c.LeftOut = func(steps []pg.StepRef) {
+			mu.Lock()
+			defer mu.Unlock()
+			left = steps
+		}
+	}, fsm.New[struct{ N int }]("typed").Step("a",
+		func(context.Context, *fsm.Call[struct{ N int }]) (fsm.Outcome, error) { return fsm.Done(1), nil }))
+	good := pg.Claimed{Machine: "typed", Version: 1, Step: "a", State: []byte(`{"$enc":"e30="}`)}
+	poison := good
+	poison.State = []byte(`{"N":"text"}`)
+	ids := h.table.insert(poison, good, good)
+	h.send(actors.Poke{Queue: "q"})
+	h.until("it is left out", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(left) == 1 && left[0].Step == "a" && h.counts.UnknownSteps.Load() == 1
+	})
+	broken.Store(false)
+	h.until("the others run", func() bool { return h.table.count(pg.Done) == 2 })
+	more := h.table.insert(good, good)
+	h.send(actors.Poke{Queue: "q"})
+	h.until("more of them run", func() bool { return h.table.count(pg.Done) == 4 })
+	if e := h.table.look(ids[0]); e.commits != 0 || e.Attempt != 0 {
+		t.Errorf("the unreadable one of %v and %v was touched: %+v", ids, more, e)
+	}
+	// The next incarnation finds it out anew, and does not count it twice.
+	h.system.Root.Send(h.child(actors.NameScheduler), actors.Crash{})
+	h.until("it is found anew", func() bool {
+		return strings.Count(log.String(), "leaves it to others") == 2 && h.counts.UnknownSteps.Load() == 1
+	})
+	if n := strings.Count(log.String(), "does not fit"); n != 1 || !strings.Contains(log.String(), "leaves it to others") {
+		t.Errorf("it was logged %d times:\n%s", n, log)
+	}
+}
+
+// keyStore is a codec that decodes nothing while it is broken.
+type keyStore struct{ broken *atomic.Bool }
+
+func (keyStore) Encode(plain []byte) ([]byte, error) { return plain, nil }
+func (k keyStore) Decode(stored []byte) ([]byte, error) {
+	if k.broken.Load() {
+		return nil, errors.New("the key store does not answer")
+	}
+	return stored, nil
 }
 
 func TestAnUnansweredClaimIsFoundAgain(t *testing.T) {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"errors"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -53,6 +54,7 @@ func (s *step) carryOut(r *run) actors.StepEnded {
 
 // carryOn runs the step that the row is at.
 func (s *step) carryOn(r *run) actors.StepEnded {
+	r.committing.Store(false) // before anything is asked, see steps
 	select {
 	case <-r.gone: // while it waited in the mailbox; somebody else may be running it by now
 		return r.worthless(r.why())
@@ -70,6 +72,7 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 	r.watch.ran()
 	e := s.conclude(r, in, res, func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
+		r.committing.Store(false)
 		return s.conclude(r, in, fsm.RunError(ctx, r.spec, in, err), func(err error) actors.StepEnded {
 			return s.commit(r, nil, stepping.Failure(err.Error()))
 		})
@@ -90,7 +93,7 @@ func (s *step) conclude(r *run, in *fsm.Input, res fsm.Result, refused func(erro
 	case fsm.Undecodable:
 		e := r.ended(actors.EndUnknown, -1)
 		e.Step = pg.StepRef{Machine: r.at.Machine, Version: r.at.Version, Step: r.at.Step}
-		if s.life.firstUndecodable(e.Step) {
+		if s.life.sayUndecodable(e.Step, time.Now()) {
 			s.cfg.Logger.Warn("gendurable: a state does not fit the type that this process has for it, or its codec fails",
 				"queue", s.cfg.Queue, "id", r.at.ID, "machine", r.at.Machine, "version", r.at.Version, "step", r.at.Step, "error", res.Err)
 		}
@@ -101,7 +104,7 @@ func (s *step) conclude(r *run, in *fsm.Input, res fsm.Result, refused func(erro
 	}
 }
 
-// left counts the goroutine of an abandoned step until it ends.
+// left tells of an abandoned step.
 func (s *step) left(r *run, left <-chan struct{}) {
 	select {
 	case <-r.abandoned: // on our own accord, at the end of a drain
@@ -109,6 +112,11 @@ func (s *step) left(r *run, left <-chan struct{}) {
 		s.cfg.Logger.Warn("gendurable: a step ignored its timeout and was given up; it is run again when its lease is over",
 			"queue", s.cfg.Queue, "id", r.at.ID, "machine", r.at.Machine, "step", r.at.Step)
 	}
+	s.awaitLeft(left)
+}
+
+// awaitLeft counts a goroutine of the user's code that nobody waits for until it ends.
+func (s *step) awaitLeft(left <-chan struct{}) {
 	c := s.cfg.QueueCounters
 	c.AbandonedNow.Add(1)
 	go func() {
@@ -160,6 +168,7 @@ func (r *run) worthless(why error) actors.StepEnded {
 // submit asks a flusher until it knows the answer, or nobody wants to know any more: then the error is
 // fsm.ErrLeaseLost or actors.ErrStopped.
 func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
+	r.committing.Store(true) // until the next code runs: whoever asks before the end is reported must hear of it
 	for {
 		select {
 		case <-r.gone:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -36,6 +37,8 @@ type run struct {
 	abandoned chan struct{}
 
 	goneOnce, abandonedOnce sync.Once
+	// committing: its outcome is with a flusher. The step actor sets it.
+	committing atomic.Bool
 }
 
 func newRun(m actors.RunStep) *run {
@@ -120,9 +123,10 @@ func (s *steps) Receive(ctx actor.Context) {
 		s.terminated(ctx, m.Who)
 	case actors.CancelStep:
 		if r := s.runs[m.ID]; r != nil {
-			if errors.Is(m.Cause, fsm.ErrLeaseLost) {
+			if errors.Is(m.Cause, fsm.ErrLeaseLost) && !r.committing.Load() {
 				r.lose(m.Cause)
 			} else {
+				// What made the row look lost may have been the commit of its outcome. The flusher's verdict tells.
 				r.cancel(m.Cause)
 			}
 		}
@@ -133,7 +137,7 @@ func (s *steps) Receive(ctx actor.Context) {
 			}
 		}
 	case actors.ListRunning:
-		ctx.Send(s.scheduler, actors.Running{IDs: s.running()})
+		ctx.Send(s.scheduler, s.running())
 	case sweep:
 		s.sweep(ctx)
 	case *actor.Started:
@@ -149,12 +153,15 @@ func (s *steps) Receive(ctx actor.Context) {
 	}
 }
 
-func (s *steps) running() []int64 {
-	ids := make([]int64, 0, len(s.runs))
-	for id := range s.runs {
-		ids = append(ids, id)
+func (s *steps) running() actors.Running {
+	m := actors.Running{IDs: make([]int64, 0, len(s.runs))}
+	for id, r := range s.runs {
+		m.IDs = append(m.IDs, id)
+		if r.committing.Load() {
+			m.Committing = append(m.Committing, id)
+		}
 	}
-	return ids
+	return m
 }
 
 // close lets every step actor return: they are about to be stopped, and the library waits for them.

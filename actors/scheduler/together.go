@@ -21,11 +21,12 @@ type joint struct {
 // commitTogether commits an outcome that carries work. It never rides in a group commit, and its row is never kept for a
 // next step: that is claimed anew.
 func (s *step) commitTogether(r *run, refused func(error) actors.StepEnded, e *fsm.Encoded) actors.StepEnded {
+	r.committing.Store(true)
 	j, left := s.together(r, e)
 	blame := blamed(j.err)
 	switch {
 	case left != nil:
-		s.left(r, left)
+		s.awaitLeft(left)
 		return r.worthless(r.why())
 	case !j.known:
 		return r.ended(actors.EndVanished, -1)

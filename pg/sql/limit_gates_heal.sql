@@ -1,6 +1,6 @@
 -- Makes gates' shards agree with the executing rows that hold their slots, and with the configuration.
--- $1 text[] keys · $2 smallint[] shards, all locked by an earlier statement of this transaction, so that this one's snapshot
--- shows every admission to them
+-- After limit_gates_lock in its transaction, which says what it has locked: so this one's snapshot shows every admission to these
+-- shards.
 -- A key of which all shards are locked: nobody holds a slot, it is deleted; its limit is gone, it stays until nobody does.
 -- Else each shard gets its part of the limit, and what is free in it such that the key's sum is right even where another
 -- shard has more holders than its part; such a one keeps them as its capacity, and so do shards that are one too many.
@@ -10,7 +10,8 @@
 -- Returns slots found free, slots found taken, keys reshaped, keys deleted.
 -- Index: gen_durable_lease for the executing rows, gen_durable_buckets_pkey, gen_durable_bucket_configs_pkey.
 WITH locked AS MATERIALIZED (
-    SELECT DISTINCT u.key, u.shard FROM unnest($1::text[], $2::smallint[]) AS u(key, shard)
+    SELECT DISTINCT e.pair ->> 0 AS key, (e.pair ->> 1)::smallint AS shard
+      FROM json_array_elements(current_setting('gendurable.locked_shards')::json) AS e(pair)
 ), keys AS MATERIALIZED (
     SELECT l.key FROM locked l GROUP BY l.key
 ), part AS (
@@ -23,6 +24,7 @@ WITH locked AS MATERIALIZED (
     SELECT g.concurrency_key, g.concurrency_shard, false, NULL, NULL, 1, NULL
       FROM public.gen_durable g
      WHERE g.status = 'executing' AND g.concurrency_shard >= 0 AND g.concurrency_key IS NOT NULL
+       AND (SELECT count(*) FROM locked) > 0
     UNION ALL
     SELECT k.key, n.shard::smallint, false, NULL, NULL, 0,
            floor(floor(c.capacity) / m.shards)

@@ -1,6 +1,8 @@
--- Takes the shards of a page of gates' keys, for limit_gates_heal in the same transaction.
+-- Takes the shards of a page of gates' keys, for limit_gates_heal, which follows in the same transaction and round trip: whoever
+-- gives slots back waits for these locks, so that they must not be held for as long as a client takes to answer.
 -- $1 text the key after which the page begins · $2 bigint how many keys
--- Returns each key of the page with a null, in order, and each shard that is locked now.
+-- Returns how many keys the page has, the last one, and true. Which shards are locked is told to limit_gates_heal by a setting
+-- that ends with the transaction.
 -- Locks: shards by key and number, with SKIP LOCKED. Index: gen_durable_buckets_pkey.
 WITH page AS MATERIALIZED (
     SELECT DISTINCT b.key FROM public.gen_durable_buckets b WHERE b.kind = 'conc' AND b.key > $1 ORDER BY b.key LIMIT $2
@@ -11,6 +13,6 @@ WITH page AS MATERIALIZED (
      ORDER BY b.key, b.shard
        FOR UPDATE OF b SKIP LOCKED
 )
-SELECT p.key, NULL::smallint AS shard FROM page p
-UNION ALL
-SELECT l.key, l.shard FROM locked l
+SELECT (SELECT count(*) FROM page)::int, coalesce((SELECT max(p.key) FROM page p), ''),
+       set_config('gendurable.locked_shards',
+                  coalesce((SELECT json_agg(json_build_array(l.key, l.shard)) FROM locked l)::text, '[]'), true) IS NOT NULL

@@ -65,7 +65,6 @@ func (c *Config) fill() {
 }
 
 const (
-	maxSkip   = 1000        // steps left out of claims that are remembered
 	maxFuture = 512         // known future wakes that are remembered
 	stuck     = time.Second // a buffer that got no slot for so long is given back
 	retryMin  = 50 * time.Millisecond
@@ -84,6 +83,9 @@ type held struct {
 	cancelled bool      // its context was cancelled with fsm.ErrCancelled
 	// lost: somebody else may own it; it is beaten no more and its end changes nothing.
 	lost bool
+	// doubted is when a beat found it lost, as a seq; 0 = it did not, or it has been told. The beat may have been read after the
+	// commit of the row's own outcome, whose report is on its way.
+	doubted uint64
 }
 
 // Core is the state of one queue's scheduler. Not safe for concurrent use.
@@ -109,8 +111,7 @@ type Core struct {
 	scan   scan
 	pause  pause
 
-	skip      []pg.StepRef
-	skipped   map[pg.StepRef]bool
+	misfits   misfits
 	releasing int // releases on their way
 
 	// known is false until the running list has been adopted: until then nothing is claimed.
@@ -128,7 +129,7 @@ func New(cfg Config, resumed bool, now time.Time) *Core {
 	cfg.fill()
 	c := &Core{
 		cfg: cfg, running: map[int64]*held{}, buffered: map[int64]*held{}, twins: map[int64]*held{}, left: map[int64]time.Time{},
-		skipped: map[pg.StepRef]bool{}, known: !resumed, limits: newLimits(cfg.Gates, cfg.CountedElsewhere),
+		misfits: misfits{steps: map[pg.StepRef]*misfit{}}, known: !resumed, limits: newLimits(cfg.Gates, cfg.CountedElsewhere),
 	}
 	c.beat.next = now.Add(cfg.Heartbeat)
 	c.supply.start(cfg, now)
@@ -143,6 +144,9 @@ func (c *Core) Running() int { return len(c.running) }
 
 // Buffered is the number of claimed rows that wait for a slot.
 func (c *Core) Buffered() int { return len(c.buffer) + len(c.twins) }
+
+// Misfits is the number of steps that this process was found unable to run, and that are not forgotten.
+func (c *Core) Misfits() int { return len(c.misfits.list) }
 
 // On takes one event and answers with what is to be done. The answer is valid until the next call.
 func (c *Core) On(e Event, now time.Time) *Effects {
@@ -207,6 +211,7 @@ func (c *Core) decide(now time.Time) {
 	c.startRows()
 	c.giveBackStuck(now)
 	c.decideDrain(now)
+	c.decideMisfits(now)
 	c.decideBeat(now)
 	c.decideUnheld(now)
 	c.decideClaim(now)
@@ -300,15 +305,19 @@ func (c *Core) onEnded(e Ended, now time.Time) {
 		return
 	}
 	delete(c.running, e.ID)
+	if h.doubted != 0 && e.End != actors.EndCommitted {
+		c.fx.Lost++
+	}
 	c.demand.ended(e.Took, now)
 	switch e.End {
 	case actors.EndCommitted:
 		c.supply.requeued(e.Delay, now)
+		c.fits(h.row)
 	case actors.EndVanished, actors.EndAbandoned:
 		c.left[e.ID] = now.Add(2 * c.cfg.Lease)
 	case actors.EndUnknown:
 		if e.Step != (pg.StepRef{}) {
-			c.skipStep(e.Step)
+			c.strike(e.Step, false, h.seq, now)
 		}
 		if !h.lost {
 			c.release(e.ID)
@@ -334,21 +343,6 @@ func (c *Core) onEnded(e Ended, now time.Time) {
 	}
 }
 
-// skipStep leaves a step out of the claims from now on.
-func (c *Core) skipStep(s pg.StepRef) {
-	if c.skipped[s] {
-		return
-	}
-	if len(c.skip) == maxSkip {
-		delete(c.skipped, c.skip[0])
-		c.skip = c.skip[1:]
-	}
-	c.skipped[s] = true
-	// A new array: the old one may be in the hands of a claim.
-	c.skip = append(c.skip[:len(c.skip):len(c.skip)], s)
-	c.fx.Unknown = append(c.fx.Unknown, s)
-}
-
 // onRunning makes the list of the steps actor the truth. What was started after the question is not in it.
 func (c *Core) onRunning(e Running, now time.Time) {
 	c.asking = false
@@ -364,6 +358,7 @@ func (c *Core) onRunning(e Running, now time.Time) {
 			c.onEnded(Ended{actors.StepEnded{ID: id, End: actors.EndAbandoned}}, now)
 		}
 	}
+	c.resolveDoubts(e.Committing)
 	c.known = true
 }
 

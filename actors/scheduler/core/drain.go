@@ -96,5 +96,6 @@ func (c *Core) nextWake(now time.Time) time.Time {
 	}
 	_, until := c.claimNow(now)
 	add(until)
+	add(c.misfits.next)
 	return at
 }

@@ -74,7 +74,8 @@ type (
 		Err      error
 	}
 	// Running answers Effects.AskRunning: what runs, by the word of the actor that runs it.
-	Running struct{ IDs []int64 }
+	// Committing are those of the IDs whose outcome may be committed already.
+	Running struct{ IDs, Committing []int64 }
 	// StepsRestarted says that the actor that runs steps lost what it ran.
 	StepsRestarted struct{}
 	// CancelRequested says that a cancel was requested for an instance.
@@ -147,10 +148,13 @@ type Effects struct {
 	// LostSlots are slots of gates of buffered rows that were lost: whoever took the rows gives them back.
 	LostSlots []limiter.Slot
 
-	// Lost is how many rows a heartbeat found lost; Unknown the steps that this process was found unable to run;
+	// Lost is how many rows turned out to be lost; Unknown the steps that this process was found unable to run, Forgiven how many
+	// of which are forgotten; Misfits, when not nil, are all of them that are left;
 	// Outage and Recovered tell the beginning and the end of a time in which the database does not answer.
 	Lost      int
 	Unknown   []pg.StepRef
+	Forgiven  int
+	Misfits   []pg.StepRef
 	Outage    error
 	Recovered bool
 }

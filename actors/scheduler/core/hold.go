@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -17,7 +18,7 @@ func (c *Core) take(row *pg.Claimed, now time.Time) bool {
 	}
 	ref := pg.StepRef{Machine: row.Machine, Version: row.Version, Step: row.Step}
 	if row.CancelReason == nil && !c.cfg.Knows(ref) {
-		c.skipStep(ref)
+		c.strike(ref, true, 0, now)
 		c.release(row.ID)
 		return false
 	}
@@ -136,8 +137,9 @@ func (c *Core) beaten(b pg.Beat, seq uint64, mayExtend bool, lost map[int64]bool
 	h.locked = b.State == pg.Locked
 	switch {
 	case b.State == pg.Lost && running:
-		c.fx.Lost++
 		c.lose(h)
+		h.doubted = c.nextSeq()
+		c.ask()
 	case b.State == pg.Lost:
 		c.fx.Lost++
 		lost[b.ID] = true
@@ -148,6 +150,25 @@ func (c *Core) beaten(b pg.Beat, seq uint64, mayExtend bool, lost map[int64]bool
 	}
 	if h.locked && wasLocked && mayExtend {
 		c.extend(h)
+	}
+}
+
+// resolveDoubts tells of the runs that a beat found lost: one whose outcome was with no flusher when the list was made, later
+// than the beat, had committed nothing. Of the others their end will tell.
+func (c *Core) resolveDoubts(committing []int64) {
+	again := false
+	for id, h := range c.running {
+		switch {
+		case h.doubted == 0:
+		case h.doubted > c.asked:
+			again = true
+		case !slices.Contains(committing, id):
+			h.doubted = 0
+			c.fx.Lost++
+		}
+	}
+	if again {
+		c.ask()
 	}
 }
 

@@ -522,12 +522,12 @@ func TestSkippedStepsAreBounded(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := New(Config{Knows: func(pg.StepRef) bool { return false }}, false, now)
 	c.On(Tick{}, now)
-	for i := range maxSkip + 100 {
+	for i := range maxMisfits + 100 {
 		c.supply.claim.inFlight, c.supply.claim.asked = true, 1
 		c.On(ClaimResult{Rows: []pg.Claimed{{ID: int64(i + 1), Version: i}}}, now)
 	}
-	if len(c.skip) != maxSkip || len(c.skipped) != maxSkip {
-		t.Fatalf("%d steps in the list, %d in the set", len(c.skip), len(c.skipped))
+	if m := c.misfits; len(m.skip) != maxMisfits || len(m.list) != maxMisfits || len(m.steps) != maxMisfits {
+		t.Fatalf("%d steps are left out, %d in the list, %d in the set", len(m.skip), len(m.list), len(m.steps))
 	}
 }
 

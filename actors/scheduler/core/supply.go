@@ -183,7 +183,7 @@ func (c *Core) decideClaim(now time.Time) {
 	}
 	if n, _ := c.claimNow(now); n > 0 {
 		s.claim.inFlight, s.claim.asked, s.claim.why, s.claim.seq = true, n, s.hint, c.nextSeq()
-		c.fx.Claim, c.fx.Skip, c.fx.Limits = n, c.skip, c.limits.forClaim()
+		c.fx.Claim, c.fx.Skip, c.fx.Limits = n, c.misfits.skip, c.limits.forClaim()
 		c.fx.Since, c.fx.Others, c.fx.Survey = c.scan.begin(now)
 		c.fx.Ahead = s.ahead.ask(c.cfg)
 	}

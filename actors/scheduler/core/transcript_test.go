@@ -181,7 +181,7 @@ func (p *player) event(w []string) Event {
 	case "unheld-failed":
 		return UnheldResult{Err: errors.New("no")}
 	case "running":
-		return Running{IDs: p.ids(rest)}
+		return p.running(rest)
 	case "steps-restarted":
 		return StepsRestarted{}
 	case "cancel":
@@ -272,6 +272,19 @@ func (p *player) ended(w []string) Event {
 	}
 	e.ID = ids[len(ids)-1]
 	return Ended{e}
+}
+
+// running reads "running 1-3 committing=2-3".
+func (p *player) running(w []string) Running {
+	var r Running
+	for _, o := range w {
+		if list, ok := strings.CutPrefix(o, "committing="); ok {
+			r.Committing = append(r.Committing, p.ids([]string{list})...)
+		} else {
+			r.IDs = append(r.IDs, p.ids([]string{o})...)
+		}
+	}
+	return r
 }
 
 func (p *player) beats(w []string) BeatResult {
@@ -382,6 +395,9 @@ func describe(fx *Effects) []string {
 	}
 	for _, s := range fx.Unknown {
 		say("cannot run %s/%d %s", s.Machine, s.Version, s.Step)
+	}
+	if fx.Forgiven > 0 {
+		say("forgiven %d, %d left", fx.Forgiven, len(fx.Misfits))
 	}
 	if fx.Outage != nil {
 		say("outage")
