@@ -20,7 +20,7 @@ import (
 // the process, and any named actor can be stopped from outside. The firewall looks at each message before the library does
 // and lets through only
 //
-//   - requests and pokes to gateways, and pokes to the actors of queues;
+//   - requests and pokes to gateways, pokes and notices to the actors of queues;
 //   - replies to what a Client awaits them with, whose name nobody can guess;
 //   - for targets that are not an engine's, what Allow allows.
 //
@@ -196,6 +196,7 @@ var (
 	requestNames = namesOf(messages.Requests())
 	replyNames   = namesOf(messages.Replies())
 	pokeName     = messages.NameOf(new(messages.Poke))
+	noticeName   = messages.NameOf(new(messages.Notice))
 	deadName     = messages.NameOf(new(actor.DeadLetterResponse))
 )
 
@@ -216,8 +217,10 @@ func (f *Firewall) allowed(target string, name protoreflect.FullName) bool {
 		switch {
 		case path == "gateway":
 			return requestNames[name] || name == pokeName
-		case path == "poke", isQueue && !strings.Contains(queue, "/"): // and not what is below the queue
+		case path == "poke":
 			return name == pokeName
+		case isQueue && !strings.Contains(queue, "/"): // and not what is below the queue
+			return name == pokeName || name == noticeName
 		}
 		return false
 	}

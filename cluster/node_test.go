@@ -31,6 +31,8 @@ type node struct {
 	inserts sync.Map
 	n       atomic.Int64
 	pokes   atomic.Int64
+	// notices are what came to the actor of a queue.
+	notices atomic.Int64
 	// events are what was published on the event stream from outside.
 	events atomic.Int64
 	// stopped are system messages that ended an actor.
@@ -66,6 +68,8 @@ func newNode(cfg cluster.Config) (*node, error) {
 		case *messages.Hello:
 			n.allowed.Add(1)
 			ctx.Respond(&messages.NodeInfo{RequestId: m.Id})
+		case *messages.Notice:
+			n.notices.Add(1)
 		case *actor.Stopped:
 			n.stopped.Add(1)
 		}

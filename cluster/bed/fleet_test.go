@@ -59,7 +59,7 @@ type node struct {
 	db     *devpg.Proxy // its way to the database
 	peers  *wire        // the others' way to it
 	cmd    *exec.Cmd
-	stdin  io.Closer
+	stdin  io.WriteCloser
 }
 
 // ttl is that of the fleets.
@@ -129,6 +129,14 @@ func (f *fleet) start(n *node) {
 		if line == "ready\n" {
 			return
 		}
+	}
+}
+
+// order has a node do something, see obey.
+func (f *fleet) order(n *node, what string, whom any) {
+	f.t.Helper()
+	if _, err := fmt.Fprintln(n.stdin, what, whom); err != nil {
+		f.t.Fatalf("tell %s to %s: %v", n.config.Name, what, err)
 	}
 }
 
