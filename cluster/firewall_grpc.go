@@ -21,7 +21,8 @@ const (
 	partSize = 8 << 20
 	// batchSize is how many messages go into one batch.
 	batchSize = 64
-	// keepaliveTime and keepaliveTimeout bound how long a peer that stands still goes unnoticed.
+	// keepaliveTime and keepaliveTimeout bound how long a peer that stands still goes unnoticed. Less than 10 s gRPC takes for
+	// 10 s, at the dialling side.
 	keepaliveTime, keepaliveTimeout = 10 * time.Second, 3 * time.Second
 	// connectTimeout bounds how long a peer may take to accept a connection, greetTimeout until it has greeted on it.
 	connectTimeout, greetTimeout = 5 * time.Second, 10 * time.Second
@@ -31,7 +32,10 @@ const (
 
 // ServerOptions are the options for the gRPC server of a host's own Remote (remote.WithServerOptions), together with the
 // host's credentials: the firewall, a bound for messages that fits DialOptions, and keepalive.
-func (f *Firewall) ServerOptions() []grpc.ServerOption {
+func (f *Firewall) ServerOptions() []grpc.ServerOption { return f.serverOptions(keepaliveTime) }
+
+// serverOptions has the interval of pings: those that the server sends, and those that it expects.
+func (f *Firewall) serverOptions(ping time.Duration) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(f.unary),
 		grpc.ChainStreamInterceptor(f.stream),
@@ -40,8 +44,9 @@ func (f *Firewall) ServerOptions() []grpc.ServerOption {
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(16),
 		grpc.ConnectionTimeout(connectTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: ping, Timeout: keepaliveTimeout}),
+		// A peer that pings more often loses its connection. Half the interval: pings that were delayed may arrive in a bunch.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: ping / 2, PermitWithoutStream: true}),
 		// When the server has been stopped, no stream of it touches the library's state any more.
 		grpc.WaitForHandlers(true),
 	}
