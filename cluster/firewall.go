@@ -34,6 +34,7 @@ type Firewall struct {
 	log    *slog.Logger
 	counts firewallCounts
 	peers  atomic.Int64
+	outbox *Outbox
 	// closed: the Remote behind it was ours, and is no more.
 	closed atomic.Bool
 }
@@ -84,7 +85,7 @@ var firewallExtension = extensions.NextExtensionID()
 // NewFirewall makes the firewall of an actor system. A host with a Remote of its own gives its ServerOptions to
 // that Remote; engines that are started in the system afterwards find it. Otherwise Start makes one by itself.
 func NewFirewall(system *actor.ActorSystem, cfg FirewallConfig) *Firewall {
-	f := &Firewall{system: system, allow: cfg.Allow, log: cfg.Logger}
+	f := &Firewall{system: system, allow: cfg.Allow, log: cfg.Logger, outbox: newOutbox(maxWaiting, maxOutbox)}
 	if f.log == nil {
 		f.log = slog.Default()
 	}

@@ -63,7 +63,7 @@ func newNode(cfg cluster.Config) (*node, error) {
 			n.events.Add(1)
 		}
 	})
-	gate := gateway.Props(gateway.Config{Logger: quiet(), Counters: &n.counts, Answer: n.answer, Timeout: patience,
+	gate := gateway.Props(gateway.Config{Logger: quiet(), Counters: &n.counts, Answer: n.answer, Timeout: patience, Outgoing: n.remote.Outbox().Reply,
 		Poke: func([]string, time.Duration) { n.pokes.Add(1) }})
 	host := actor.PropsFromFunc(func(ctx actor.Context) {
 		switch m := ctx.Message().(type) {
@@ -94,6 +94,8 @@ func (n *node) answer(ctx context.Context, request messages.Request) messages.Re
 		}
 		number, known := n.inserts.LoadOrStore(m.Id, n.n.Add(1))
 		return &messages.Inserted{RequestId: m.Id, Id: number.(int64), Repeated: known}
+	case *messages.Get:
+		return &messages.Refused{RequestId: m.Id, Reason: messages.Refused_NOT_FOUND, Text: large}
 	case *messages.Hello:
 		return &messages.NodeInfo{RequestId: m.Id, Level: messages.Level, Engine: engine}
 	}

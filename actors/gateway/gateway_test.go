@@ -126,6 +126,52 @@ func TestPokeIsPassedOn(t *testing.T) {
 	}
 }
 
+// TestRepliesToOtherNodesAreBounded: what goes to another node passes by Outgoing, which may take it away; what stays here does not.
+func TestRepliesToOtherNodesAreBounded(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	system := actors.NewSystem(log)
+	sent := make(chan any, 10)
+	system.ProcessRegistry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { return outside(sent), true })
+	counters := new(actors.Counters)
+	full := make(chan bool, 10)
+	pid := system.Root.Spawn(Props(Config{Logger: log, Counters: counters,
+		Answer: func(_ context.Context, m messages.Request) messages.Reply {
+			return &messages.Inserted{RequestId: m.GetId()}
+		},
+		Outgoing: func(_ *actor.PID, r messages.Reply) (any, bool) { return "instead of " + r.GetRequestId(), !<-full },
+	}))
+	defer func() { _ = system.Root.StopFuture(pid).Wait() }()
+	for i, test := range []struct {
+		full bool
+		m    messages.Request
+	}{{true, &messages.Insert{Id: "1"}}, {false, &messages.Insert{Id: "2"}}, {true, &messages.Hello{}}} {
+		full <- test.full
+		system.Root.RequestWithCustomSender(pid, test.m, actor.NewPID("192.0.2.1:1", "x"))
+		for late := time.Now().Add(patience); counters.GatewayDropped.Load() != int64((i+2)/2) || len(full) > 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(late) {
+				t.Fatalf("after %d: %d dropped", i+1, counters.GatewayDropped.Load())
+			}
+		}
+	}
+	if m := <-sent; m != "instead of 2" || len(sent) > 0 {
+		t.Errorf("sent %v", m)
+	}
+	if r, err := system.Root.RequestFuture(pid, &messages.Insert{Id: "4"}, patience).Result(); err != nil || r.(messages.Reply).GetRequestId() != "4" {
+		t.Errorf("a reply that stays here: %v, %v", r, err)
+	}
+}
+
+// outside takes what goes to other nodes.
+type outside chan any
+
+func (o outside) SendUserMessage(_ *actor.PID, message any) {
+	_, m, _ := actor.UnwrapEnvelope(message)
+	o <- m
+}
+func (outside) SendSystemMessage(*actor.PID, any) {}
+func (outside) Stop(*actor.PID)                   {}
+
 // TestReplyThatCannotBeSent: the actor library may panic under a reply to another node. It is counted, and the slot is free again.
 func TestReplyThatCannotBeSent(t *testing.T) {
 	t.Parallel()
