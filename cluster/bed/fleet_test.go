@@ -301,18 +301,18 @@ type wire struct {
 // newWire makes a wire to a free port of this machine.
 func newWire(t *testing.T) *wire {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{target: free.Addr().String(), conns: map[net.Conn]bool{}}
-	free.Close()
-	if w.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
+	w := &wire{listener: listener, target: freeAddress(), conns: map[net.Conn]bool{}}
 	go w.run()
 	return w
 }
+
+// freeAddress is an address of this machine at which nobody listens, and that nobody gets by chance: not even a connection to
+// it, while the process that listens there is restarted.
+func freeAddress() string { return fmt.Sprintf("127.0.0.1:%d", devpg.FreePort()) }
 
 func (w *wire) address() string { return w.listener.Addr().String() }
 
