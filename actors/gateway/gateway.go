@@ -154,7 +154,11 @@ func (h *hands) reply(root *actor.RootContext, to *actor.PID, reply messages.Rep
 		var ok bool
 		if message, ok = h.Outgoing(to, reply); !ok {
 			h.Counters.GatewayDropped.Add(1)
-			return
+			// There may be room for a word, after which the caller asks again sooner than after silence.
+			if message, ok = h.Outgoing(to, &messages.Refused{RequestId: reply.GetRequestId(), Reason: messages.Refused_FAILED,
+				Text: "gendurable: too much waits for your process to read it, so this answer was dropped; ask again"}); !ok {
+				return
+			}
 		}
 	}
 	root.Send(to, message)

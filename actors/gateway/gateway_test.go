@@ -126,7 +126,8 @@ func TestPokeIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestRepliesToOtherNodesAreBounded: what goes to another node passes by Outgoing, which may take it away; what stays here does not.
+// TestRepliesToOtherNodesAreBounded: what goes to another node passes by Outgoing. For an answer that it takes away the caller gets
+// a refusal, if it lets that pass. What stays here does not pass by it.
 func TestRepliesToOtherNodesAreBounded(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
@@ -134,31 +135,44 @@ func TestRepliesToOtherNodesAreBounded(t *testing.T) {
 	sent := make(chan any, 10)
 	system.ProcessRegistry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { return outside(sent), true })
 	counters := new(actors.Counters)
-	full := make(chan bool, 10)
 	pid := system.Root.Spawn(Props(Config{Logger: log, Counters: counters,
 		Answer: func(_ context.Context, m messages.Request) messages.Reply {
 			return &messages.Inserted{RequestId: m.GetId()}
 		},
-		Outgoing: func(_ *actor.PID, r messages.Reply) (any, bool) { return "instead of " + r.GetRequestId(), !<-full },
+		Outgoing: func(_ *actor.PID, r messages.Reply) (any, bool) {
+			_, refusal := r.(*messages.Refused)
+			return r, r.GetRequestId() == "room" || r.GetRequestId() == "little room" && refusal
+		},
 	}))
 	defer func() { _ = system.Root.StopFuture(pid).Wait() }()
-	for i, test := range []struct {
-		full bool
-		m    messages.Request
-	}{{true, &messages.Insert{Id: "1"}}, {false, &messages.Insert{Id: "2"}}, {true, &messages.Hello{}}} {
-		full <- test.full
-		system.Root.RequestWithCustomSender(pid, test.m, actor.NewPID("192.0.2.1:1", "x"))
-		for late := time.Now().Add(patience); counters.GatewayDropped.Load() != int64((i+2)/2) || len(full) > 0; time.Sleep(time.Millisecond) {
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for late := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 			if time.Now().After(late) {
-				t.Fatalf("after %d: %d dropped", i+1, counters.GatewayDropped.Load())
+				t.Fatalf("in vain waited for %s", what)
 			}
 		}
 	}
-	if m := <-sent; m != "instead of 2" || len(sent) > 0 {
-		t.Errorf("sent %v", m)
+	for _, test := range []struct {
+		id      string
+		dropped int64
+		sent    int
+	}{{"none", 1, 0}, {"little room", 2, 1}, {"room", 2, 2}} {
+		system.Root.RequestWithCustomSender(pid, &messages.Insert{Id: test.id}, actor.NewPID("192.0.2.1:1", "x"))
+		until(test.id, func() bool { return counters.GatewayDropped.Load() == test.dropped && len(sent) == test.sent })
 	}
-	if r, err := system.Root.RequestFuture(pid, &messages.Insert{Id: "4"}, patience).Result(); err != nil || r.(messages.Reply).GetRequestId() != "4" {
-		t.Errorf("a reply that stays here: %v, %v", r, err)
+	until("the end of all", func() bool { return counters.GatewayInHandNow.Load() == 0 })
+	if n := counters.GatewayDropped.Load(); n != 2 || len(sent) != 2 {
+		t.Fatalf("dropped %d, sent %d", n, len(sent))
+	}
+	if r := (<-sent).(messages.Reply); r.GetRequestId() != "little room" || reason(r) != messages.Refused_FAILED {
+		t.Errorf("instead of an answer for which there is no room: %v", r)
+	}
+	if r := (<-sent).(messages.Reply); r.GetRequestId() != "room" || reason(r) != 0 {
+		t.Errorf("an answer for which there is room: %v", r)
+	}
+	if r, err := system.Root.RequestFuture(pid, &messages.Insert{Id: "none"}, patience).Result(); err != nil || reason(r.(messages.Reply)) != 0 {
+		t.Errorf("an answer that stays here: %v, %v", r, err)
 	}
 }
 
