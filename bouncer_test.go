@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/internal/devpg"
 )
 
 // envBouncer names a pgbouncer program. Then the databases of these tests are reached through it, in transaction mode, by pools
@@ -85,15 +87,8 @@ func runBouncer(program, server string) (*bouncer, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	b := &bouncer{address: free.Addr().String(), url: u}
-	port := free.Addr().(*net.TCPAddr).Port
-	if err := free.Close(); err != nil {
-		return nil, err
-	}
+	port := devpg.FreePort()
+	b := &bouncer{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), url: u}
 	if b.dir, err = os.MkdirTemp("", "pgbouncer"); err != nil {
 		return nil, err
 	}

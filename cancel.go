@@ -32,7 +32,7 @@ func Cascade() CancelOption { return instance.Cascade() }
 
 // Cancel ends an instance as failed with "cancelled: " and the reason. One that is not executing ends at once. An executing
 // one keeps its key until its step returns: the context of the step is cancelled, on this node at once, on others with
-// PokePostgres at once, too, else with their next heartbeat. The parent is told and the inbox deleted when it ends; its
+// PokePostgres or PokeCluster at once, too, else with their next heartbeat. The parent is told and the inbox deleted when it ends; its
 // children go on, unless Cascade is given.
 //
 // What is returned is about the instance itself. Cancel fails with ErrNotFound when there is no such instance; a repeated

@@ -169,7 +169,8 @@ const (
 	// PokePostgres reaches those of every process with an engine of this name on this database as well, by LISTEN and
 	// NOTIFY. It costs a connection a process, and a small commit now and then. Config.Name may have 46 bytes then.
 	PokePostgres PokeTransport = "postgres"
-	// PokeCluster reaches the nodes of the cluster that serve the queue, by actor messages. It needs Config.Cluster.
+	// PokeCluster reaches the nodes of the cluster that serve the queue, by actor messages, and with cancels and pauses all
+	// those that run it. It needs Config.Cluster.
 	PokeCluster PokeTransport = "cluster"
 	// PokeNone announces nothing: all work is found by the poll.
 	PokeNone PokeTransport = "none"

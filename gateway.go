@@ -60,10 +60,14 @@ func (e *Engine) firewall() *cluster.Firewall {
 
 // gatewayConfig describes the gateway actor.
 func (e *Engine) gatewayConfig(t *tree) gateway.Config {
-	return gateway.Config{
+	c := gateway.Config{
 		Logger: e.log, Counters: t.counters, Answer: e.answer,
 		Poke: func(queues []string, in time.Duration) { t.announce(e.known(queues), in) },
 	}
+	if e.remote != nil {
+		c.Outgoing = e.remote.Outbox().Reply
+	}
+	return c
 }
 
 // known drops queues that this process neither runs nor inserts into: whatever a peer sends, it must not make them up.

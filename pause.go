@@ -11,7 +11,7 @@ import (
 
 // Pause stops the queue, on every node and until Resume, across restarts: from when it returns no claim takes a row of it.
 // Steps that run finish and commit; rows that a node has claimed ahead go back, and inline chains return to the queue, as
-// soon as their node learns of it: this process and, with PokePostgres, the others at once, else with their next
+// soon as their node learns of it: this process and, with PokePostgres or PokeCluster, the others at once, else with their next
 // heartbeat. A queue that is paused already stays so; the queue need not be known here. Everything else goes on: inserts,
 // signals, timeouts, cancels.
 //

@@ -35,8 +35,9 @@ type Counters struct {
 	AwaitPushed, AwaitProbes atomic.Int64
 
 	// GatewayRequests are requests that the gateway got, GatewayRefused those that it refused, for whatever reason,
-	// GatewayBusy those among them that it had no hands for. GatewayInHandNow are those it is at work on.
-	GatewayRequests, GatewayRefused, GatewayBusy, GatewayInHandNow atomic.Int64
+	// GatewayBusy those among them that it had no hands for. GatewayInHandNow are those it is at work on. GatewayDropped are
+	// replies that were not sent, because too much waited for a peer that does not read.
+	GatewayRequests, GatewayRefused, GatewayBusy, GatewayInHandNow, GatewayDropped atomic.Int64
 
 	// Reaped are rows whose lease had expired, DeadlinesWoken awaits that timed out, Reclaimed rows given
 	// back because their node was found dead.

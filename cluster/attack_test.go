@@ -176,6 +176,8 @@ func TestAttacks(t *testing.T) {
 		"insert to the engine": {to("gendurable/gendurable", insert), denied},
 		"insert to a queue":    {to("gendurable/gendurable/queue/orders", insert), denied},
 		"poke the flusher":     {to("gendurable/gendurable/flusher/0", new(messages.Poke)), denied},
+		"notice to a gateway":  {to(gatewayName, new(messages.Notice)), denied},
+		"notice to the steps":  {to("gendurable/gendurable/queue/orders/steps", new(messages.Notice)), denied},
 		"poke the steps":       {to("gendurable/gendurable/queue/orders/steps", new(messages.Poke)), denied},
 		"reply to a future":    {to("future$1", &messages.Inserted{RequestId: "x", Id: 1}), denied},
 		"answer to a future":   {to("future$1", new(actor.DeadLetterResponse)), denied},
@@ -288,6 +290,8 @@ func TestWhatMayComeIn(t *testing.T) {
 	passed := n.remote.Firewall().Stats().Passed
 	a.send(batch(a.to("gendurable/gendurable/queue/steps", new(messages.Poke)))) // a name like any other
 	eventually(t, "a poke of a queue", func() bool { return n.remote.Firewall().Stats().Passed > passed })
+	a.send(batch(a.to("gendurable/gendurable/queue/orders", &messages.Notice{Queue: "orders", Paused: true})))
+	eventually(t, "a notice to a queue", func() bool { return n.notices.Load() > 0 })
 	newer := a.to(gatewayName, &messages.Insert{Id: "of the next version", Machine: "m"})
 	data := protowire.AppendTag(newer.Envelopes[0].MessageData, 5000, protowire.BytesType)
 	newer.Envelopes[0].MessageData = protowire.AppendString(data, "what this version has never heard of")

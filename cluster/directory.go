@@ -39,8 +39,9 @@ type Directory struct{ p atomic.Pointer[directory] }
 
 type directory struct {
 	members []Member
-	// nodes are the addresses of the other nodes that serve a queue. Read-only.
-	nodes map[string][]string
+	// nodes are the addresses of the other nodes that serve a queue, runners those of all that run it, whether they have a lane
+	// of it just now or not. Read-only.
+	nodes, runners map[string][]string
 }
 
 // Members returns the members of the cluster, by address: those that the provider names and that live by the database's
@@ -60,9 +61,18 @@ func (d *Directory) Nodes(queue string) []string {
 	return nil
 }
 
+// Runners returns the addresses of the other nodes that run a queue, those included that serve no lane of it just now: steps of
+// one that moved away may still run there. The slice must not be changed.
+func (d *Directory) Runners(queue string) []string {
+	if now := d.p.Load(); now != nil {
+		return now.runners[queue]
+	}
+	return nil
+}
+
 // set replaces what is known.
 func (d *Directory) set(members map[string]bool, rows []pg.Member) {
-	now := &directory{nodes: map[string][]string{}}
+	now := &directory{nodes: map[string][]string{}, runners: map[string][]string{}}
 	for _, r := range rows {
 		if !members[r.Address] {
 			continue
@@ -75,6 +85,9 @@ func (d *Directory) set(members map[string]bool, rows []pg.Member) {
 		}
 		for queue := range queuesServed(r) {
 			now.nodes[queue] = append(now.nodes[queue], r.Address)
+		}
+		for _, queue := range r.Queues {
+			now.runners[queue] = append(now.runners[queue], r.Address)
 		}
 	}
 	d.p.Store(now)

@@ -20,7 +20,7 @@ import (
 // the process, and any named actor can be stopped from outside. The firewall looks at each message before the library does
 // and lets through only
 //
-//   - requests and pokes to gateways, and pokes to the actors of queues;
+//   - requests and pokes to gateways, pokes and notices to the actors of queues;
 //   - replies to what a Client awaits them with, whose name nobody can guess;
 //   - for targets that are not an engine's, what Allow allows.
 //
@@ -34,6 +34,7 @@ type Firewall struct {
 	log    *slog.Logger
 	counts firewallCounts
 	peers  atomic.Int64
+	outbox *Outbox
 	// closed: the Remote behind it was ours, and is no more.
 	closed atomic.Bool
 }
@@ -84,7 +85,7 @@ var firewallExtension = extensions.NextExtensionID()
 // NewFirewall makes the firewall of an actor system. A host with a Remote of its own gives its ServerOptions to
 // that Remote; engines that are started in the system afterwards find it. Otherwise Start makes one by itself.
 func NewFirewall(system *actor.ActorSystem, cfg FirewallConfig) *Firewall {
-	f := &Firewall{system: system, allow: cfg.Allow, log: cfg.Logger}
+	f := &Firewall{system: system, allow: cfg.Allow, log: cfg.Logger, outbox: newOutbox(maxWaiting, maxOutbox)}
 	if f.log == nil {
 		f.log = slog.Default()
 	}
@@ -196,6 +197,7 @@ var (
 	requestNames = namesOf(messages.Requests())
 	replyNames   = namesOf(messages.Replies())
 	pokeName     = messages.NameOf(new(messages.Poke))
+	noticeName   = messages.NameOf(new(messages.Notice))
 	deadName     = messages.NameOf(new(actor.DeadLetterResponse))
 )
 
@@ -216,8 +218,10 @@ func (f *Firewall) allowed(target string, name protoreflect.FullName) bool {
 		switch {
 		case path == "gateway":
 			return requestNames[name] || name == pokeName
-		case path == "poke", isQueue && !strings.Contains(queue, "/"): // and not what is below the queue
+		case path == "poke":
 			return name == pokeName
+		case isQueue && !strings.Contains(queue, "/"): // and not what is below the queue
+			return name == pokeName || name == noticeName
 		}
 		return false
 	}

@@ -21,7 +21,8 @@ const (
 	partSize = 8 << 20
 	// batchSize is how many messages go into one batch.
 	batchSize = 64
-	// keepaliveTime and keepaliveTimeout bound how long a peer that stands still goes unnoticed.
+	// keepaliveTime and keepaliveTimeout bound how long a peer that stands still goes unnoticed. Less than 10 s gRPC takes for
+	// 10 s, at the dialling side.
 	keepaliveTime, keepaliveTimeout = 10 * time.Second, 3 * time.Second
 	// connectTimeout bounds how long a peer may take to accept a connection, greetTimeout until it has greeted on it.
 	connectTimeout, greetTimeout = 5 * time.Second, 10 * time.Second
@@ -31,7 +32,10 @@ const (
 
 // ServerOptions are the options for the gRPC server of a host's own Remote (remote.WithServerOptions), together with the
 // host's credentials: the firewall, a bound for messages that fits DialOptions, and keepalive.
-func (f *Firewall) ServerOptions() []grpc.ServerOption {
+func (f *Firewall) ServerOptions() []grpc.ServerOption { return f.serverOptions(keepaliveTime) }
+
+// serverOptions has the interval of pings: those that the server sends, and those that it expects.
+func (f *Firewall) serverOptions(ping time.Duration) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(f.unary),
 		grpc.ChainStreamInterceptor(f.stream),
@@ -40,8 +44,9 @@ func (f *Firewall) ServerOptions() []grpc.ServerOption {
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(16),
 		grpc.ConnectionTimeout(connectTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: ping, Timeout: keepaliveTimeout}),
+		// A peer that pings more often loses its connection. Half the interval: pings that were delayed may arrive in a bunch.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: ping / 2, PermitWithoutStream: true}),
 		// When the server has been stopped, no stream of it touches the library's state any more.
 		grpc.WaitForHandlers(true),
 	}
@@ -49,13 +54,15 @@ func (f *Firewall) ServerOptions() []grpc.ServerOption {
 
 // DialOptions are the options for the connections that a host's own Remote makes (remote.WithDialOptions), together with the
 // host's credentials. Peers that stand still, or read nothing, are noticed by them and cut off.
-func (f *Firewall) DialOptions() []grpc.DialOption { return dialOptions(greetTimeout, sendTimeout) }
+func (f *Firewall) DialOptions() []grpc.DialOption {
+	return dialOptions(f.outbox, greetTimeout, sendTimeout)
+}
 
-func dialOptions(greet, send time.Duration) []grpc.DialOption {
+func dialOptions(outbox *Outbox, greet, send time.Duration) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			return patiently(ctx, desc, cc, method, streamer, opts, greet, send)
+			return patiently(ctx, desc, cc, method, streamer, opts, outbox, greet, send)
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithNoProxy(), // nodes reach each other directly
@@ -158,7 +165,7 @@ func (s *guardedStream) take(m *remote.RemoteMessage) bool {
 // patiently makes a stream to a peer that ends when the peer does not greet in time, or reads nothing for too long. The
 // library itself would wait for ever, and everything sent to that peer with it.
 func patiently(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
-	opts []grpc.CallOption, greet, send time.Duration) (grpc.ClientStream, error) {
+	opts []grpc.CallOption, outbox *Outbox, greet, send time.Duration) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(greet, cancel)
 	inner, err := streamer(ctx, desc, cc, method, opts...)
@@ -167,11 +174,12 @@ func patiently(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, 
 		cancel()
 		return nil, err
 	}
-	return &patientStream{ClientStream: inner, cancel: cancel, late: late, send: send}, nil
+	return &patientStream{ClientStream: inner, outbox: outbox, cancel: cancel, late: late, send: send}, nil
 }
 
 type patientStream struct {
 	grpc.ClientStream
+	outbox *Outbox
 	cancel context.CancelFunc
 	late   *time.Timer // until the peer has greeted
 	send   time.Duration
@@ -186,9 +194,10 @@ func (s *patientStream) RecvMsg(m any) error {
 	return err
 }
 
-// SendMsg sends a batch in parts if it is large: there is no bound for what waits in the library, replies above all.
+// SendMsg sends a batch in parts if it is large.
 func (s *patientStream) SendMsg(m any) error {
 	if batch, ok := m.(*remote.RemoteMessage); ok {
+		defer s.outbox.sending(batch)()
 		for _, part := range parts(batch, partSize) {
 			if err := s.sendOne(part); err != nil {
 				return err

@@ -56,7 +56,8 @@ type LanesConfig struct {
 }
 
 // Lanes makes the Props of the supervisor of a queue's lanes, for one spawn. It takes actors.Poke, actors.CancelRequested,
-// actors.QueuePaused, actors.LimitsInForce, actors.SlotsFreed and messages.Poke, which it hands to all its lanes, Serve, and actors.Drain, which ends them all.
+// actors.QueuePaused, actors.LimitsInForce, actors.SlotsFreed, and messages.Poke and messages.Notice of other nodes, which it
+// hands to all its lanes, Serve, and actors.Drain, which ends them all.
 func Lanes(c LanesConfig) *actor.Props {
 	if c.Counters == nil {
 		c.Counters = new(actors.Counters)
@@ -134,6 +135,8 @@ func (l *lanes) Receive(ctx actor.Context) {
 		l.pass(ctx, m)
 	case *messages.Poke:
 		l.pass(ctx, actors.Poke{Queue: l.Queue})
+	case *messages.Notice:
+		l.notice(ctx, m)
 	case actors.Drain:
 		l.drain(ctx, m)
 	}
@@ -251,6 +254,19 @@ func (l *lanes) report() {
 func (l *lanes) pass(ctx actor.Context, message any) {
 	for _, here := range l.here {
 		ctx.Send(here.pid, message)
+	}
+}
+
+// notice hands on what an operator did at another node, also to lanes that are leaving: their steps still run. The database
+// knows the reason of a cancel.
+func (l *lanes) notice(ctx actor.Context, m *messages.Notice) {
+	if m.GetPaused() {
+		l.pass(ctx, actors.QueuePaused{Queue: l.Queue})
+	}
+	for _, c := range m.GetCancels() {
+		if c.GetClaim() > 0 { // 0 would be whichever claim there is
+			l.pass(ctx, actors.CancelRequested{ID: c.GetInstance(), Claim: int(c.GetClaim())})
+		}
 	}
 }
 

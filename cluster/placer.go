@@ -82,11 +82,10 @@ type placer struct {
 
 	membership *membership
 	// joins numbers the memberships: what an earlier one says is of no interest.
-	joins  int
-	pause  actors.Backoff
-	again  actors.Backoff // between memberships that were given up because they did not hold
-	notYet time.Time      // no other membership before this
-	over   bool
+	joins   int
+	pause   actors.Backoff
+	rejoins rejoins
+	over    bool
 }
 
 type (
@@ -142,7 +141,7 @@ func (p *placer) Receive(ctx actor.Context) {
 func (p *placer) start() {
 	p.held = make(map[string][]string)
 	p.pause = actors.Backoff{First: p.TTL / 10, Max: p.TTL}
-	p.again = actors.Backoff{First: 2 * p.TTL, Max: 60 * p.TTL}
+	p.rejoins.again = actors.Backoff{First: 2 * p.TTL, Max: 60 * p.TTL}
 	numbered := make(map[string]int)
 	for queue, n := range p.Queues {
 		if n > 0 {
@@ -220,13 +219,9 @@ func (p *placer) decide() {
 		p.life.Send(p.Lanes(queue), serve)
 	}
 	p.Directory.set(p.seating.members, p.seating.rows)
-	if p.seating.members != nil && p.seating.astray.IsZero() && now.After(p.notYet) {
-		p.again.Reset() // this membership has held
-	}
-	if p.Host == nil && p.seating.lost(now) && now.After(p.notYet) {
+	if p.Host == nil && p.rejoins.due(p.seating, now) {
 		p.Logger.Warn("gendurable: nodes live that the cluster does not know, or does not let in again; this node joins it anew",
 			"members", len(p.seating.members), "living", len(p.seating.rows))
-		p.notYet = now.Add(p.again.Next())
 		p.seating.rejoined()
 		old, log := p.membership, p.Logger
 		p.membership = nil

@@ -19,7 +19,8 @@ import (
 // Remote is the network side of an actor system: it is reached by other nodes, and reaches them. One a system.
 type Remote struct {
 	system   *actor.ActorSystem
-	firewall *Firewall      // nil: the host's Remote has none
+	firewall *Firewall // nil: the host's Remote has none
+	outbox   *Outbox
 	own      *remote.Remote // nil: the host's, which the host stops
 }
 
@@ -61,7 +62,7 @@ func OpenRemote(system *actor.ActorSystem, cfg Config, log *slog.Logger) (*Remot
 	if net.ParseIP(host) != nil && net.ParseIP(host).To4() == nil {
 		host = "[" + host + "]" // the library joins host and port without looking
 	}
-	r := &Remote{system: system, firewall: firewall, own: remote.NewRemote(system, remote.Configure(host, port, options...))}
+	r := &Remote{system: system, firewall: firewall, outbox: firewall.outbox, own: remote.NewRemote(system, remote.Configure(host, port, options...))}
 	if err := guarded(r.own.Start); err != nil {
 		return nil, fmt.Errorf("gendurable: cluster: start the remote on %s: %w", cfg.Address, err)
 	}
@@ -81,7 +82,10 @@ func useHosts(system *actor.ActorSystem, cfg Config, log *slog.Logger) (*Remote,
 		return nil, fmt.Errorf("%w: Cluster: the Remote of this actor system has not been started; start it before the engine, as actors that are older get no replies", instance.ErrInvalid)
 	}
 	r := &Remote{system: system, firewall: firewallOf(system)}
-	if r.firewall == nil {
+	if r.firewall != nil {
+		r.outbox = r.firewall.outbox
+	} else {
+		r.outbox = newOutbox(maxWaiting, maxOutbox)
 		log.Warn("gendurable: the host's Remote has no firewall: whoever reaches its port can stop actors and end the process; give it the options of cluster.NewFirewall")
 	}
 	return r, nil
@@ -92,6 +96,9 @@ func (r *Remote) Address() string { return r.system.Address() }
 
 // Firewall returns the firewall, nil when the host's Remote was started without.
 func (r *Remote) Firewall() *Firewall { return r.firewall }
+
+// Outbox bounds what waits for peers that do not read. Replies of gateways go through it.
+func (r *Remote) Outbox() *Outbox { return r.outbox }
 
 // Close ends the connections; a Remote of the host stays as it is. Stop the system's actors first: what they still send is
 // lost. It may be called once.

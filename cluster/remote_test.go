@@ -173,7 +173,7 @@ func TestPatienceEnds(t *testing.T) {
 			if !m.greets {
 				greet = 50 * time.Millisecond
 			}
-			conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), append(cluster.DialOptions(greet, 50*time.Millisecond),
+			conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), append(cluster.DialOptions(cluster.NewOutbox(1, 1), greet, 50*time.Millisecond),
 				grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 			if err != nil {
 				t.Fatal(err)

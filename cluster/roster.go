@@ -97,7 +97,7 @@ func (r *roster) once(ctx context.Context) {
 		// Swept away after a long outage; whoever was replaced learns it from the node actor.
 		_, err = r.store.BeatNode(ctx, r.node)
 		if err == nil {
-			beat.ID = beat.Next // whoever was away for so long is dead to the others under the old one
+			beat = r.anew() // whoever was away for so long is dead to the others under the old id
 			rows, err = r.store.BeatMember(ctx, r.node, beat)
 		}
 	}
@@ -131,6 +131,14 @@ func (r *roster) took(next string, rows []pg.Member) {
 			r.beat.ID, r.beat.Next = next, r.newID()
 		}
 	}
+}
+
+// anew gives up the member's id for the next one, for good: the answer to the beat that follows may be lost.
+func (r *roster) anew() pg.MemberBeat {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.beat.ID, r.beat.Next = r.beat.Next, r.newID()
+	return r.beat
 }
 
 // newID mints a member id; r.mu is held.

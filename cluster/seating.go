@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -146,6 +147,27 @@ func (s *seating) free(lane string, now time.Time) bool {
 // takes back a member that it has once missed.
 func (s *seating) lost(now time.Time) bool {
 	return !s.resigned && !s.astray.IsZero() && now.Sub(s.astray) > 2*s.ttl
+}
+
+// rejoins says when a membership that does not hold is given up for another one: the more of them in a row did not, the later.
+type rejoins struct {
+	again  actors.Backoff
+	notYet time.Time // no other membership before this
+}
+
+// due says whether to give up the membership now.
+func (r *rejoins) due(s *seating, now time.Time) bool {
+	if !now.After(r.notYet) {
+		return false
+	}
+	if s.members != nil && s.astray.IsZero() {
+		r.again.Reset() // this one has held
+	}
+	if !s.lost(now) {
+		return false
+	}
+	r.notYet = now.Add(r.again.Next())
+	return true
 }
 
 // rejoined forgets the topology of the membership that was given up.

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/pg"
 )
 
@@ -264,6 +265,50 @@ func TestASplitIsNoticedAndHealed(t *testing.T) {
 	for a, s := range f.nodes {
 		if s.lost(f.now) {
 			t.Errorf("%s believes to be lost", a)
+		}
+	}
+}
+
+// TestMembershipsThatDoNotHold are given up after ever longer times; one that held makes them short again, one that held for a
+// moment does not.
+func TestMembershipsThatDoNotHold(t *testing.T) {
+	t.Parallel()
+	s := newSeating("a:1", map[string]int{"q": 1}, ttl, time.Unix(0, 0))
+	r := &rejoins{again: actors.Backoff{First: 2 * ttl, Max: 60 * ttl}}
+	now := time.Unix(0, 0)
+	rows := []pg.Member{{Own: true, Address: "a:1"}, {Address: "b:1"}}
+	apart, together := []string{"a:1"}, []string{"a:1", "b:1"}
+	// live lets seconds pass in a topology, and returns after how many the membership is given up.
+	live := func(members []string, seconds int) (after int) {
+		s.topology(members)
+		for i := range seconds {
+			now = now.Add(time.Second)
+			s.read(rows, now)
+			if r.due(s, now) {
+				s.rejoined()
+				return i + 1
+			}
+		}
+		return 0
+	}
+	const forever = 1000
+	for i, want := range []int{22, 22, 41, 81} { // 2 TTLs apart, and not before the last pause is over: 20, 20, 40, 80 s
+		if got := live(apart, forever); got != want {
+			t.Errorf("membership %d was given up after %d s, want %d", i, got, want)
+		}
+	}
+	if got := live(together, 100); got != 0 { // the pause is 160 s
+		t.Errorf("nodes agree, and the membership was given up after %d s", got)
+	}
+	if got := live(apart, forever); got != 61 {
+		t.Errorf("after one that held for less than the pause, it was given up after %d s, want 61", got)
+	}
+	if got := live(together, 400); got != 0 { // the pause is 320 s
+		t.Errorf("nodes agree, and the membership was given up after %d s", got)
+	}
+	for i := range 2 {
+		if got := live(apart, forever); got != 22 {
+			t.Errorf("membership %d after one that held was given up after %d s, want 22", i, got)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Reply interface {
 	GetRequestId() string
 }
 
-// Requests lists one of each request that a gateway answers. Poke, which is not answered, is not among them.
+// Requests lists one of each request that a gateway answers. Poke and Notice, which are not answered, are not among them.
 func Requests() []Request {
 	return []Request{new(Insert), new(InsertMany), new(Signal), new(SignalMany), new(Cancel), new(Await), new(Get), new(Hello)}
 }

@@ -171,7 +171,7 @@ func (x Refused_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Refused_Reason.Descriptor instead.
 func (Refused_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_gendurable_proto_rawDescGZIP(), []int{20, 0}
+	return file_gendurable_proto_rawDescGZIP(), []int{21, 0}
 }
 
 // Target addresses an instance.
@@ -1658,6 +1658,69 @@ func (x *Poke) GetInMicros() int64 {
 	return 0
 }
 
+// Notice says what an operator has done to rows of a queue that a node may hold: a hint, without a reply. What it says is in
+// the database, where heartbeats find it. The queue's own actor takes it.
+type Notice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// The queue was paused.
+	Paused        bool             `protobuf:"varint,2,opt,name=paused,proto3" json:"paused,omitempty"`
+	Cancels       []*Notice_Cancel `protobuf:"bytes,3,rep,name=cancels,proto3" json:"cancels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Notice) Reset() {
+	*x = Notice{}
+	mi := &file_gendurable_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Notice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Notice) ProtoMessage() {}
+
+func (x *Notice) ProtoReflect() protoreflect.Message {
+	mi := &file_gendurable_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Notice.ProtoReflect.Descriptor instead.
+func (*Notice) Descriptor() ([]byte, []int) {
+	return file_gendurable_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Notice) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *Notice) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *Notice) GetCancels() []*Notice_Cancel {
+	if x != nil {
+		return x.Cancels
+	}
+	return nil
+}
+
 // Hello asks a gateway who it is. Reply: NodeInfo.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1668,7 +1731,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_gendurable_proto_msgTypes[18]
+	mi := &file_gendurable_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1743,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_gendurable_proto_msgTypes[18]
+	mi := &file_gendurable_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1756,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_gendurable_proto_rawDescGZIP(), []int{18}
+	return file_gendurable_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Hello) GetId() string {
@@ -1722,7 +1785,7 @@ type NodeInfo struct {
 
 func (x *NodeInfo) Reset() {
 	*x = NodeInfo{}
-	mi := &file_gendurable_proto_msgTypes[19]
+	mi := &file_gendurable_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1797,7 @@ func (x *NodeInfo) String() string {
 func (*NodeInfo) ProtoMessage() {}
 
 func (x *NodeInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_gendurable_proto_msgTypes[19]
+	mi := &file_gendurable_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1810,7 @@ func (x *NodeInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeInfo.ProtoReflect.Descriptor instead.
 func (*NodeInfo) Descriptor() ([]byte, []int) {
-	return file_gendurable_proto_rawDescGZIP(), []int{19}
+	return file_gendurable_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeInfo) GetRequestId() string {
@@ -1814,7 +1877,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_gendurable_proto_msgTypes[20]
+	mi := &file_gendurable_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1889,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_gendurable_proto_msgTypes[20]
+	mi := &file_gendurable_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1902,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_gendurable_proto_rawDescGZIP(), []int{20}
+	return file_gendurable_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Refused) GetRequestId() string {
@@ -1889,7 +1952,7 @@ type InsertedMany_Result struct {
 
 func (x *InsertedMany_Result) Reset() {
 	*x = InsertedMany_Result{}
-	mi := &file_gendurable_proto_msgTypes[21]
+	mi := &file_gendurable_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +1964,7 @@ func (x *InsertedMany_Result) String() string {
 func (*InsertedMany_Result) ProtoMessage() {}
 
 func (x *InsertedMany_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_gendurable_proto_msgTypes[21]
+	mi := &file_gendurable_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2012,7 @@ type SignaledMany_Result struct {
 
 func (x *SignaledMany_Result) Reset() {
 	*x = SignaledMany_Result{}
-	mi := &file_gendurable_proto_msgTypes[22]
+	mi := &file_gendurable_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +2024,7 @@ func (x *SignaledMany_Result) String() string {
 func (*SignaledMany_Result) ProtoMessage() {}
 
 func (x *SignaledMany_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_gendurable_proto_msgTypes[22]
+	mi := &file_gendurable_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,6 +2052,59 @@ func (x *SignaledMany_Result) GetDuplicate() bool {
 		return x.Duplicate
 	}
 	return false
+}
+
+type Notice_Cancel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A cancel was requested for an instance while this claim of it executed; a later claim is not meant.
+	Instance      int64 `protobuf:"varint,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Claim         int32 `protobuf:"varint,2,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Notice_Cancel) Reset() {
+	*x = Notice_Cancel{}
+	mi := &file_gendurable_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Notice_Cancel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Notice_Cancel) ProtoMessage() {}
+
+func (x *Notice_Cancel) ProtoReflect() protoreflect.Message {
+	mi := &file_gendurable_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Notice_Cancel.ProtoReflect.Descriptor instead.
+func (*Notice_Cancel) Descriptor() ([]byte, []int) {
+	return file_gendurable_proto_rawDescGZIP(), []int{18, 0}
+}
+
+func (x *Notice_Cancel) GetInstance() int64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+func (x *Notice_Cancel) GetClaim() int32 {
+	if x != nil {
+		return x.Claim
+	}
+	return 0
 }
 
 var File_gendurable_proto protoreflect.FileDescriptor
@@ -2140,7 +2256,14 @@ const file_gendurable_proto_rawDesc = "" +
 	"updated_at\x18\x1c \x01(\x03R\tupdatedAt\";\n" +
 	"\x04Poke\x12\x16\n" +
 	"\x06queues\x18\x01 \x03(\tR\x06queues\x12\x1b\n" +
-	"\tin_micros\x18\x02 \x01(\x03R\binMicros\"\x17\n" +
+	"\tin_micros\x18\x02 \x01(\x03R\binMicros\"\xaa\x01\n" +
+	"\x06Notice\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
+	"\x06paused\x18\x02 \x01(\bR\x06paused\x126\n" +
+	"\acancels\x18\x03 \x03(\v2\x1c.gendurable.v1.Notice.CancelR\acancels\x1a:\n" +
+	"\x06Cancel\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\x03R\binstance\x12\x14\n" +
+	"\x05claim\x18\x02 \x01(\x05R\x05claim\"\x17\n" +
 	"\x05Hello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\xc1\x01\n" +
 	"\bNodeInfo\x12\x1d\n" +
@@ -2190,7 +2313,7 @@ func file_gendurable_proto_rawDescGZIP() []byte {
 }
 
 var file_gendurable_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_gendurable_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_gendurable_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_gendurable_proto_goTypes = []any{
 	(Cancelled_Result)(0),       // 0: gendurable.v1.Cancelled.Result
 	(Refused_Reason)(0),         // 1: gendurable.v1.Refused.Reason
@@ -2212,30 +2335,33 @@ var file_gendurable_proto_goTypes = []any{
 	(*Get)(nil),                 // 17: gendurable.v1.Get
 	(*Got)(nil),                 // 18: gendurable.v1.Got
 	(*Poke)(nil),                // 19: gendurable.v1.Poke
-	(*Hello)(nil),               // 20: gendurable.v1.Hello
-	(*NodeInfo)(nil),            // 21: gendurable.v1.NodeInfo
-	(*Refused)(nil),             // 22: gendurable.v1.Refused
-	(*InsertedMany_Result)(nil), // 23: gendurable.v1.InsertedMany.Result
-	(*SignaledMany_Result)(nil), // 24: gendurable.v1.SignaledMany.Result
+	(*Notice)(nil),              // 20: gendurable.v1.Notice
+	(*Hello)(nil),               // 21: gendurable.v1.Hello
+	(*NodeInfo)(nil),            // 22: gendurable.v1.NodeInfo
+	(*Refused)(nil),             // 23: gendurable.v1.Refused
+	(*InsertedMany_Result)(nil), // 24: gendurable.v1.InsertedMany.Result
+	(*SignaledMany_Result)(nil), // 25: gendurable.v1.SignaledMany.Result
+	(*Notice_Cancel)(nil),       // 26: gendurable.v1.Notice.Cancel
 }
 var file_gendurable_proto_depIdxs = []int32{
 	4,  // 0: gendurable.v1.Insert.options:type_name -> gendurable.v1.InsertOptions
 	5,  // 1: gendurable.v1.InsertOptions.correlation_scope:type_name -> gendurable.v1.CorrelationScope
 	3,  // 2: gendurable.v1.InsertMany.inserts:type_name -> gendurable.v1.Insert
-	23, // 3: gendurable.v1.InsertedMany.results:type_name -> gendurable.v1.InsertedMany.Result
+	24, // 3: gendurable.v1.InsertedMany.results:type_name -> gendurable.v1.InsertedMany.Result
 	2,  // 4: gendurable.v1.Signal.to:type_name -> gendurable.v1.Target
 	9,  // 5: gendurable.v1.SignalMany.signals:type_name -> gendurable.v1.Signal
-	24, // 6: gendurable.v1.SignaledMany.results:type_name -> gendurable.v1.SignaledMany.Result
+	25, // 6: gendurable.v1.SignaledMany.results:type_name -> gendurable.v1.SignaledMany.Result
 	2,  // 7: gendurable.v1.Cancel.target:type_name -> gendurable.v1.Target
 	0,  // 8: gendurable.v1.Cancelled.result:type_name -> gendurable.v1.Cancelled.Result
 	2,  // 9: gendurable.v1.Await.target:type_name -> gendurable.v1.Target
 	2,  // 10: gendurable.v1.Get.target:type_name -> gendurable.v1.Target
-	1,  // 11: gendurable.v1.Refused.reason:type_name -> gendurable.v1.Refused.Reason
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	26, // 11: gendurable.v1.Notice.cancels:type_name -> gendurable.v1.Notice.Cancel
+	1,  // 12: gendurable.v1.Refused.reason:type_name -> gendurable.v1.Refused.Reason
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_gendurable_proto_init() }
@@ -2257,7 +2383,7 @@ func file_gendurable_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gendurable_proto_rawDesc), len(file_gendurable_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -31,6 +31,9 @@ func (*Hello) IgnoreDeadLetterLogging() {}
 func (*Poke) IgnoreDeadLetterLogging() {}
 
 // IgnoreDeadLetterLogging implements the library's marker interface.
+func (*Notice) IgnoreDeadLetterLogging() {}
+
+// IgnoreDeadLetterLogging implements the library's marker interface.
 func (*Inserted) IgnoreDeadLetterLogging() {}
 
 // IgnoreDeadLetterLogging implements the library's marker interface.

@@ -31,6 +31,9 @@ type Config struct {
 	Answer func(ctx context.Context, request messages.Request) messages.Reply
 	// Poke passes on that queues have work. It must not block.
 	Poke func(queues []string, in time.Duration)
+	// Outgoing says what is sent to a process of another node instead of the reply, and false when nothing is: too much waits for that
+	// node already. It is called on goroutines. nil = the reply itself.
+	Outgoing func(to *actor.PID, reply messages.Reply) (message any, ok bool)
 	// InFlight bounds the requests in hand, Awaiting those that only wait, Await. More are refused as BUSY. Default 256 and
 	// 10,000.
 	InFlight, Awaiting int
@@ -146,7 +149,19 @@ func (h *hands) reply(root *actor.RootContext, to *actor.PID, reply messages.Rep
 				"reply", fmt.Sprintf("%T", reply), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		}
 	}()
-	root.Send(to, reply)
+	message := any(reply)
+	if h.Outgoing != nil && to.GetAddress() != root.ActorSystem().Address() {
+		var ok bool
+		if message, ok = h.Outgoing(to, reply); !ok {
+			h.Counters.GatewayDropped.Add(1)
+			// There may be room for a word, after which the caller asks again sooner than after silence.
+			if message, ok = h.Outgoing(to, &messages.Refused{RequestId: reply.GetRequestId(), Reason: messages.Refused_FAILED,
+				Text: "gendurable: too much waits for your process to read it, so this answer was dropped; ask again"}); !ok {
+				return
+			}
+		}
+	}
+	root.Send(to, message)
 }
 
 // maxID is the most bytes of a request's id: it becomes a request id or a dedup key.

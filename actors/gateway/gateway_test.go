@@ -126,6 +126,66 @@ func TestPokeIsPassedOn(t *testing.T) {
 	}
 }
 
+// TestRepliesToOtherNodesAreBounded: what goes to another node passes by Outgoing. For an answer that it takes away the caller gets
+// a refusal, if it lets that pass. What stays here does not pass by it.
+func TestRepliesToOtherNodesAreBounded(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	system := actors.NewSystem(log)
+	sent := make(chan any, 10)
+	system.ProcessRegistry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { return outside(sent), true })
+	counters := new(actors.Counters)
+	pid := system.Root.Spawn(Props(Config{Logger: log, Counters: counters,
+		Answer: func(_ context.Context, m messages.Request) messages.Reply {
+			return &messages.Inserted{RequestId: m.GetId()}
+		},
+		Outgoing: func(_ *actor.PID, r messages.Reply) (any, bool) {
+			_, refusal := r.(*messages.Refused)
+			return r, r.GetRequestId() == "room" || r.GetRequestId() == "little room" && refusal
+		},
+	}))
+	defer func() { _ = system.Root.StopFuture(pid).Wait() }()
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for late := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(late) {
+				t.Fatalf("in vain waited for %s", what)
+			}
+		}
+	}
+	for _, test := range []struct {
+		id      string
+		dropped int64
+		sent    int
+	}{{"none", 1, 0}, {"little room", 2, 1}, {"room", 2, 2}} {
+		system.Root.RequestWithCustomSender(pid, &messages.Insert{Id: test.id}, actor.NewPID("192.0.2.1:1", "x"))
+		until(test.id, func() bool { return counters.GatewayDropped.Load() == test.dropped && len(sent) == test.sent })
+	}
+	until("the end of all", func() bool { return counters.GatewayInHandNow.Load() == 0 })
+	if n := counters.GatewayDropped.Load(); n != 2 || len(sent) != 2 {
+		t.Fatalf("dropped %d, sent %d", n, len(sent))
+	}
+	if r := (<-sent).(messages.Reply); r.GetRequestId() != "little room" || reason(r) != messages.Refused_FAILED {
+		t.Errorf("instead of an answer for which there is no room: %v", r)
+	}
+	if r := (<-sent).(messages.Reply); r.GetRequestId() != "room" || reason(r) != 0 {
+		t.Errorf("an answer for which there is room: %v", r)
+	}
+	if r, err := system.Root.RequestFuture(pid, &messages.Insert{Id: "none"}, patience).Result(); err != nil || reason(r.(messages.Reply)) != 0 {
+		t.Errorf("an answer that stays here: %v, %v", r, err)
+	}
+}
+
+// outside takes what goes to other nodes.
+type outside chan any
+
+func (o outside) SendUserMessage(_ *actor.PID, message any) {
+	_, m, _ := actor.UnwrapEnvelope(message)
+	o <- m
+}
+func (outside) SendSystemMessage(*actor.PID, any) {}
+func (outside) Stop(*actor.PID)                   {}
+
 // TestReplyThatCannotBeSent: the actor library may panic under a reply to another node. It is counted, and the slot is free again.
 func TestReplyThatCannotBeSent(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ type node struct {
 	db     *devpg.Proxy // its way to the database
 	peers  *wire        // the others' way to it
 	cmd    *exec.Cmd
-	stdin  io.Closer
+	stdin  io.WriteCloser
 }
 
 // ttl is that of the fleets.
@@ -129,6 +129,14 @@ func (f *fleet) start(n *node) {
 		if line == "ready\n" {
 			return
 		}
+	}
+}
+
+// order has a node do something, see obey.
+func (f *fleet) order(n *node, what string, whom any) {
+	f.t.Helper()
+	if _, err := fmt.Fprintln(n.stdin, what, whom); err != nil {
+		f.t.Fatalf("tell %s to %s: %v", n.config.Name, what, err)
 	}
 }
 
@@ -293,18 +301,18 @@ type wire struct {
 // newWire makes a wire to a free port of this machine.
 func newWire(t *testing.T) *wire {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{target: free.Addr().String(), conns: map[net.Conn]bool{}}
-	free.Close()
-	if w.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
+	w := &wire{listener: listener, target: freeAddress(), conns: map[net.Conn]bool{}}
 	go w.run()
 	return w
 }
+
+// freeAddress is an address of this machine at which nobody listens, and that nobody gets by chance: not even a connection to
+// it, while the process that listens there is restarted.
+func freeAddress() string { return fmt.Sprintf("127.0.0.1:%d", devpg.FreePort()) }
 
 func (w *wire) address() string { return w.listener.Addr().String() }
 

@@ -4,8 +4,9 @@ package bed
 
 import (
 	"fmt"
-	"net"
 	"testing"
+
+	"github.com/gendurable/gendurable/internal/devpg"
 )
 
 // The file is left out under the race detector: a host's cluster starts the library's gossip and pub/sub, which race with
@@ -19,13 +20,8 @@ func TestAHostsOwnCluster(t *testing.T) {
 	ports := make([]int, 2)
 	var peers []string
 	for i := range ports {
-		free, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports[i] = free.Addr().(*net.TCPAddr).Port
-		peers = append(peers, free.Addr().String())
-		free.Close()
+		ports[i] = devpg.FreePort()
+		peers = append(peers, fmt.Sprintf("127.0.0.1:%d", ports[i]))
 	}
 	for i, port := range ports {
 		n := f.add(fmt.Sprintf("hosted-%d", i))

@@ -3,13 +3,16 @@
 package bed
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -35,7 +38,8 @@ type nodeConfig struct {
 	Lanes              int
 	TTL                time.Duration
 	Role               cluster.Role
-	// Deaf: no poll happens within the life of a test, so only a poke brings work.
+	// Deaf: no poll and no heartbeat happens within the life of a test, so only what others send brings work, and tells of
+	// cancels and pauses.
 	Deaf bool
 	// Host, if not nil, has the process start a cluster of its own first.
 	Host *hostConfig
@@ -104,8 +108,14 @@ const (
 func runNode(cfg nodeConfig) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
+	orders := make(chan string)
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			select {
+			case orders <- in.Text():
+			case <-ctx.Done():
+			}
+		}
 		cancel()
 	}()
 	ledger, err := pgxpool.New(ctx, cfg.Ledger)
@@ -119,7 +129,7 @@ func runNode(cfg nodeConfig) error {
 	}
 	defer pool.Close()
 	c := gendurable.Config{
-		NodeName: cfg.Name, Machines: []fsm.Definition{chain(ledger, cfg.Number)}, Role: cfg.Role,
+		NodeName: cfg.Name, Machines: []fsm.Definition{chain(ledger, cfg.Number), endless(ledger, cfg.Number)}, Role: cfg.Role,
 		Gates:   map[string]gendurable.Gate{narrow: {Limit: narrowLimit}},
 		Cluster: &cluster.Config{Address: cfg.Address, Advertise: cfg.Advertise, TTL: cfg.TTL},
 		// So long that nothing in these tests can be due to a lease that ran out.
@@ -135,7 +145,8 @@ func runNode(cfg nodeConfig) error {
 		c.ActorSystem, c.Cluster = host.ActorSystem, &cluster.Config{Host: host, TTL: cfg.TTL}
 	}
 	if cfg.Deaf {
-		c.PollBusy, c.PollIdle = time.Hour, time.Hour
+		c.PollBusy, c.PollIdle, c.Heartbeat, c.Lease = time.Hour, time.Hour, time.Hour, 3*time.Hour
+		c.InlineLimit = 1 << 30
 	}
 	if cfg.Role == cluster.RoleWorker {
 		c.Queues = map[string]gendurable.Queue{"q": {Concurrency: slots, Lanes: cfg.Lanes}}
@@ -147,10 +158,56 @@ func runNode(cfg nodeConfig) error {
 		return err
 	}
 	fmt.Println("ready")
-	select {
-	case <-ctx.Done():
-	case <-engine.Done():
-		return engine.Err()
+	for {
+		select {
+		case order := <-orders:
+			if err := obey(ctx, engine, order); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("%s: %w", order, err)
+			}
+		case <-ctx.Done():
+			return engine.Stop(context.Background())
+		case <-engine.Done():
+			return engine.Err()
+		}
 	}
-	return engine.Stop(context.Background())
+}
+
+// obey does what the test wants done at this node: "cancel <id>", "pause <queue>", or "poke <queue>".
+func obey(ctx context.Context, engine *gendurable.Engine, order string) error {
+	what, whom, _ := strings.Cut(order, " ")
+	switch what {
+	case "cancel":
+		id, err := strconv.ParseInt(whom, 10, 64)
+		if err == nil {
+			_, err = engine.Cancel(ctx, gendurable.ID(id), "enough")
+		}
+		return err
+	case "poke":
+		engine.Poke(whom)
+		return nil
+	case "pause":
+		return engine.Pause(ctx, whom)
+	}
+	return fmt.Errorf("no such order: %q", what)
+}
+
+// endless is a machine that never ends by itself: with a key one step of it runs until its context ends, without one it goes
+// from step to step. It writes to the ledger when it has begun, and when the context of the step has ended.
+func endless(ledger *pgxpool.Pool, worker int) *fsm.Machine[job] {
+	note := func(c *fsm.Call[job], event string) error {
+		_, err := ledger.Exec(context.Background(), `INSERT INTO ledger (instance, step, event, key, worker) VALUES ($1, $2, $3, $4, $5)`,
+			c.ID, c.Step, event, c.State.Key, worker)
+		return err
+	}
+	return fsm.New[job]("endless", fsm.Queue("q")).
+		Step("begin", func(ctx context.Context, c *fsm.Call[job]) (fsm.Outcome, error) {
+			if err := note(c, "started"); err != nil || c.State.Key == "" {
+				return fsm.Next("turn"), err
+			}
+			<-ctx.Done()
+			return nil, errors.Join(context.Cause(ctx), note(c, "ended"))
+		}).
+		Step("turn", func(ctx context.Context, c *fsm.Call[job]) (fsm.Outcome, error) {
+			return fsm.Next("turn"), nil
+		})
 }

@@ -174,7 +174,7 @@ func (s search) fetchEmbedded(base string) (binaries, error) {
 		CachePath(filepath.Join(work, "cache")).
 		RuntimePath(filepath.Join(work, "run")).
 		DataPath(filepath.Join(work, "data")).
-		Port(uint32(freePort())).
+		Port(uint32(FreePort())).
 		Logger(io.Discard))
 	startErr := pg.Start()
 	if startErr == nil {

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -119,7 +120,7 @@ func (s *Server) launch(ctx context.Context) error {
 	for {
 		port := s.port
 		if port == 0 {
-			port = freePort()
+			port = FreePort()
 		}
 		p, offset, err := s.exec(port)
 		if err != nil {
@@ -233,12 +234,21 @@ func (p *process) waitReady(ctx context.Context, h *home) error {
 	}
 }
 
-func freePort() int {
-	for range 100 {
+// givenPorts are those that FreePort has returned in this process.
+var givenPorts sync.Map
+
+// FreePort returns a port of 127.0.0.1 on which nobody listens, for a server that must be told its port. It is none of those that
+// systems take for outgoing connections, so nobody gets it by chance before the server does, or between two starts of it, and this
+// process gets it only once.
+func FreePort() int {
+	for range 1000 {
 		port := firstPort + rand.IntN(lastPort-firstPort)
 		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-		if err == nil {
-			l.Close()
+		if err != nil {
+			continue
+		}
+		l.Close()
+		if _, given := givenPorts.LoadOrStore(port, true); !given {
 			return port
 		}
 	}

@@ -86,6 +86,7 @@ var ofEngine = []observed[engine]{
 	one("gendurable.gateway.requests", Counter, "{request}", "requests that the gateway got", func(c *engine) *atomic.Int64 { return &c.GatewayRequests }),
 	one("gendurable.gateway.refused", Counter, "{request}", "of those, how many it refused, for whatever reason", func(c *engine) *atomic.Int64 { return &c.GatewayRefused }),
 	one("gendurable.gateway.busy", Counter, "{request}", "of those refused, how many it had no hands for", func(c *engine) *atomic.Int64 { return &c.GatewayBusy }),
+	one("gendurable.gateway.dropped", Counter, "{reply}", "replies that were not sent, because too much waited for a peer that does not read", func(c *engine) *atomic.Int64 { return &c.GatewayDropped }),
 	one("gendurable.gateway.in_hand", Gauge, "{request}", "requests that the gateway is at work on", func(c *engine) *atomic.Int64 { return &c.GatewayInHandNow }),
 	one("gendurable.cron.inserted", Counter, "{row}", "instances inserted for an occurrence of a periodic insertion", func(c *engine) *atomic.Int64 { return &c.CronInserted }),
 }
