@@ -136,7 +136,9 @@ type Config struct {
 
 // Queue configures how this process runs one queue.
 type Queue struct {
-	// Concurrency is how many steps run at once. Default DefaultConcurrency.
+	// Concurrency is how many steps run at once. Default DefaultConcurrency. A step that has returned makes room for the next
+	// while its outcome is being committed, of at most four rows a slot (1,000 at most): so a Concurrency of 1 runs one step at
+	// a time, but only a concurrency key lets the next begin after the commit of the one before.
 	Concurrency int
 	// Lanes are the seats for schedulers of this queue in the whole cluster: 1 is one scheduler for all nodes, which takes
 	// strictly by priority; n are spread over the nodes that run the queue, and move when nodes come and go. Concurrency counts

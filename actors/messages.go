@@ -93,13 +93,20 @@ type AwaitReply struct {
 	Err     error // ErrStopped; ErrRestarting: register again
 }
 
-// RunStep hands a claimed row to the steps actor, which gives it to a step actor. Sender: scheduler.
+// RunSteps hands claimed rows to the steps actor, which gives each to a step actor. Sender: scheduler.
+type RunSteps struct{ Steps []RunStep }
+
+// RunStep is one row of RunSteps.
 type RunStep struct {
 	Claimed *pg.Claimed
 	Spec    *fsm.Spec
 }
 
-// StepEnded says that a step actor is through with a row. step → steps → scheduler.
+// StepsEnded says that step actors are through with rows. step → steps → scheduler: each of the two hears of what has come
+// together by one message.
+type StepsEnded struct{ Ended []StepEnded }
+
+// StepEnded is one row of StepsEnded.
 type StepEnded struct {
 	ID  int64
 	End StepEnd

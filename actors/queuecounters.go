@@ -5,9 +5,9 @@ import "sync/atomic"
 // QueueCounters are what one queue of this process counts since the engine started. Every field may be read at
 // any time from any goroutine. Those ending in Now are gauges.
 type QueueCounters struct {
-	// RunningNow are rows that hold a slot (their step runs, or its outcome is being committed); BufferedNow are
-	// rows that were claimed ahead and wait for a slot.
-	RunningNow, BufferedNow atomic.Int64
+	// RunningNow are rows that hold a slot; BufferedNow are rows that were claimed ahead and wait for one; CommittingNow are
+	// rows that gave up theirs because their step has ended, and whose outcome is being committed.
+	RunningNow, BufferedNow, CommittingNow atomic.Int64
 	// AbandonedNow are goroutines of steps that were given up and still run.
 	AbandonedNow atomic.Int64
 

@@ -18,10 +18,10 @@ func (Settlements) IgnoreDeadLetterLogging() {}
 func (AwaitInstance) IgnoreDeadLetterLogging() {}
 
 // IgnoreDeadLetterLogging implements the library's marker interface.
-func (RunStep) IgnoreDeadLetterLogging() {}
+func (RunSteps) IgnoreDeadLetterLogging() {}
 
 // IgnoreDeadLetterLogging implements the library's marker interface.
-func (StepEnded) IgnoreDeadLetterLogging() {}
+func (StepsEnded) IgnoreDeadLetterLogging() {}
 
 // IgnoreDeadLetterLogging implements the library's marker interface.
 func (CancelStep) IgnoreDeadLetterLogging() {}

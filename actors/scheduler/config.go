@@ -65,7 +65,7 @@ type Config struct {
 	// the step's error handler gets that; pg.ErrCancelRequested when the row is to be ended instead. nil = no such outcome is accepted.
 	Together func(alive, step context.Context, o pg.Outcome, work any, timeout time.Duration) (pg.Verdict, error)
 
-	// Concurrency is how many steps run at once, those that wait for their commit included; default 10.
+	// Concurrency is how many steps run at once; default 10. Those that only wait for their commit come on top: see package core.
 	Concurrency int
 	// Lease and Heartbeat: 60 s and 20 s.
 	Lease, Heartbeat time.Duration

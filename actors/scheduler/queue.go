@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/actors/scheduler/core"
 	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
 )
@@ -80,6 +81,9 @@ type life struct {
 	draining atomic.Bool
 	// paused is set while the queue is known to be paused. The steps of inline chains read it.
 	paused atomic.Bool
+	// tight is set while slots are in demand; handed are the rows that have given up theirs before their end.
+	tight  atomic.Bool
+	handed gathering[core.HandedRow]
 
 	// gates are the names of the gates in force; the steps of inline chains read them. Invariant: the map is not changed.
 	gates atomic.Pointer[map[string]bool]

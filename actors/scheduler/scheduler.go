@@ -51,8 +51,15 @@ func (s *scheduler) Receive(ctx actor.Context) {
 		s.start(ctx)
 	case *actor.Stopping, *actor.Restarting:
 		s.stop()
-	case actors.StepEnded:
-		s.on(core.Ended{StepEnded: m})
+	case actors.StepsEnded:
+		s.on(core.Ended{Rows: m.Ended})
+	case handedOver:
+		if rows := s.life.handed.take(); len(rows) > 0 {
+			s.on(core.Handed{Rows: rows})
+			clear(rows)
+		}
+	case returning:
+		s.on(core.Returning{ID: m.id})
 	case answer:
 		s.answered(m)
 	case tick:
@@ -87,6 +94,7 @@ func (s *scheduler) start(ctx actor.Context) {
 	cfg := s.cfg.core()
 	cfg.Gates = slices.Collect(maps.Keys(*s.life.gates.Load()))
 	s.core = core.New(cfg, s.incarnation > 1, time.Now())
+	s.life.handed.take() // an earlier life was told of them, or has died of it: they count as running until they end
 	s.on(core.Tick{})
 	s.drain()
 }
@@ -129,6 +137,7 @@ func (s *scheduler) answered(m answer) {
 func (s *scheduler) on(e core.Event) {
 	now := time.Now()
 	fx := s.core.On(e, now)
+	s.life.tight.Store(s.core.Tight()) // before the steps that this starts could ask
 	s.tell(fx)
 	s.call(fx)
 	s.arm(fx.Wake, now)
@@ -146,8 +155,15 @@ func (s *scheduler) tell(fx *core.Effects) {
 	if len(fx.Abandon) > 0 {
 		s.root.Send(s.steps, abandon{ids: fx.Abandon})
 	}
-	for _, row := range fx.Start {
-		s.root.Send(s.steps, actors.RunStep{Claimed: row, Spec: s.cfg.Specs(row.Machine, row.Version)})
+	if len(fx.Start) > 0 {
+		start := make([]actors.RunStep, len(fx.Start))
+		for i, row := range fx.Start {
+			start[i] = actors.RunStep{Claimed: row, Spec: s.cfg.Specs(row.Machine, row.Version)}
+		}
+		s.root.Send(s.steps, actors.RunSteps{Steps: start})
+	}
+	if len(fx.Resume) > 0 {
+		s.root.Send(s.steps, resume{ids: fx.Resume})
 	}
 	if fx.AskRunning {
 		s.root.Send(s.steps, actors.ListRunning{})
@@ -177,6 +193,7 @@ func (s *scheduler) note(fx *core.Effects) {
 	s.life.paused.Store(s.core.Paused())
 	c := s.cfg.QueueCounters
 	c.Lost.Add(int64(fx.Lost))
+	c.CommittingNow.Store(int64(s.core.Handed())) // first: who finds nothing running finds this
 	c.RunningNow.Store(int64(s.core.Running()))
 	c.BufferedNow.Store(int64(s.core.Buffered()))
 	if fx.Lost > 0 {

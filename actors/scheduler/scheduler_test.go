@@ -68,7 +68,9 @@ func TestFastJobsGrowTheClaims(t *testing.T) {
 	if n := h.counts.Claims.Load(); n > 1000 {
 		t.Errorf("%d claims for 5000 jobs", n)
 	}
-	h.until("the slots are free", func() bool { return h.counts.RunningNow.Load() == 0 })
+	h.until("nothing runs and nothing is being committed", func() bool {
+		return h.counts.RunningNow.Load() == 0 && h.counts.CommittingNow.Load() == 0
+	})
 	if c, e := h.counts.Committed.Load(), h.counts.Ended.Load(); c != 5000 || e != 5000 {
 		t.Errorf("%d committed, %d ended", c, e)
 	}
@@ -170,7 +172,7 @@ func TestStepsThatStopStartNothing(t *testing.T) {
 				}))
 			case *actor.Stopping:
 				close(stopping)
-			case actors.RunStep:
+			case actors.RunSteps:
 				handled <- len(ctx.Children())
 			}
 		})
@@ -178,7 +180,7 @@ func TestStepsThatStopStartNothing(t *testing.T) {
 	h.system.Root.Stop(pid)
 	receive(t, "it stops", stopping)
 	row := &pg.Claimed{ID: 99, Queue: "q", Machine: "long", Version: 1, Step: fsm.JobStep}
-	h.system.Root.Send(pid, actors.RunStep{Claimed: row, Spec: long.Spec()})
+	h.system.Root.Send(pid, actors.RunSteps{Steps: []actors.RunStep{{Claimed: row, Spec: long.Spec()}}})
 	if n := receive(t, "the message is handled", handled); n != 1 {
 		t.Errorf("it has %d children", n)
 	}

@@ -25,6 +25,9 @@ type step struct {
 	cfg  *Config
 	life *life
 	ctx  actor.Context // of the message in hand
+	// scheduler hears of slots that are given up.
+	scheduler *actor.PID
+	ends      *gathering[finished] // of its parent
 	// reply is the channel for the next answer of a flusher; nil = the last one may still be answered.
 	reply chan actors.Committed
 }
@@ -33,8 +36,9 @@ func (s *step) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case assignment:
 		s.ctx = ctx
-		ended := s.carryOut(m.run)
-		ctx.Send(ctx.Parent(), finished{worker: m.worker, run: m.run, ended: ended})
+		if s.ends.add(finished{worker: m.worker, run: m.run, ended: s.carryOut(m.run)}) {
+			ctx.Send(ctx.Parent(), runsEnded{})
+		}
 	case actors.Crash:
 		panic("told to crash")
 	}
@@ -73,6 +77,9 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 	e := s.conclude(r, in, res, func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
 		r.committing.Store(false)
+		if !s.regain(r) {
+			return r.worthless(r.why())
+		}
 		return s.conclude(r, in, fsm.RunError(ctx, r.spec, in, err), func(err error) actors.StepEnded {
 			return s.commit(r, nil, stepping.Failure(err.Error()))
 		})
@@ -181,6 +188,9 @@ func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 		}
 		s.reply = nil
 		s.ctx.Send(s.flusher(r.at), actors.Commit{Outcome: o, Queue: r.at.Queue, Gone: r.gone, Reply: reply})
+		if o.Kind != pg.KindContinue { // the next step of a chain runs in the same slot
+			s.handOver(r)
+		}
 		var answer actors.Committed
 		select {
 		case answer = <-reply:

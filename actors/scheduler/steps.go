@@ -27,6 +27,9 @@ type run struct {
 	at    *pg.Claimed
 	steps int
 	watch watch // of the present step; belongs to the step actor
+	// handed: the slot was given up for good or, with wants set, until there is one again. It belongs to the step actor.
+	handed bool
+	wants  atomic.Pointer[chan struct{}]
 
 	// ctx is the step's. cancel says why it ends.
 	ctx    context.Context
@@ -74,6 +77,8 @@ type steps struct {
 	workers map[string]*worker // by the id of the step actor
 	idle    []*worker          // the one that ended last is at the end
 	timer   *time.Timer
+	// ends are the runs that step actors of this life are through with and of which it has not taken notice.
+	ends gathering[finished]
 	// closing is set once this life ends. Invariant: nothing is spawned from then on. The library goes on handing an
 	// actor its messages while it waits for its children, but told only those to stop that it had at the beginning: it
 	// would wait for a later one for ever, and so would whoever waits for it.
@@ -88,13 +93,14 @@ type worker struct {
 }
 
 type (
-	// finished tells the parent that a step actor is through with its run.
+	// finished is that a step actor is through with its run.
 	finished struct {
-		actors.Quiet
 		worker *worker
 		run    *run
 		ended  actors.StepEnded
 	}
+	// runsEnded tells the parent that there are some of them.
+	runsEnded struct{ actors.Quiet }
 	// abandon stops waiting for runs.
 	abandon struct {
 		actors.Quiet
@@ -105,20 +111,21 @@ type (
 )
 
 func newSteps(cfg *Config, life *life, scheduler *actor.PID) *steps {
-	return &steps{
-		cfg: cfg, life: life, scheduler: scheduler,
-		props: actors.NewProps(cfg.Logger, cfg.Counters, func() actor.Actor { return &step{cfg: cfg, life: life} },
-			actor.WithDispatcher(&life.goroutines)),
-		runs: map[int64]*run{}, workers: map[string]*worker{},
-	}
+	s := &steps{cfg: cfg, life: life, scheduler: scheduler, runs: map[int64]*run{}, workers: map[string]*worker{}}
+	s.props = actors.NewProps(cfg.Logger, cfg.Counters, func() actor.Actor {
+		return &step{cfg: cfg, life: life, scheduler: scheduler, ends: &s.ends}
+	}, actor.WithDispatcher(&life.goroutines))
+	return s
 }
 
 func (s *steps) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
-	case actors.RunStep:
-		s.start(ctx, m)
-	case finished:
-		s.finished(ctx, m)
+	case actors.RunSteps:
+		for _, r := range m.Steps {
+			s.start(ctx, r)
+		}
+	case runsEnded:
+		s.ended(ctx)
 	case *actor.Terminated:
 		s.terminated(ctx, m.Who)
 	case actors.CancelStep:
@@ -138,6 +145,17 @@ func (s *steps) Receive(ctx actor.Context) {
 		}
 	case actors.ListRunning:
 		ctx.Send(s.scheduler, s.running())
+		for id, r := range s.runs {
+			if r.wants.Load() != nil {
+				ctx.Send(s.scheduler, returning{id: id}) // the scheduler that was asked may be gone
+			}
+		}
+	case resume:
+		for _, id := range m.ids {
+			if r := s.runs[id]; r != nil {
+				r.resume()
+			}
+		}
 	case sweep:
 		s.sweep(ctx)
 	case *actor.Started:
@@ -206,16 +224,28 @@ func (s *steps) take(ctx actor.Context) *worker {
 	return w
 }
 
-func (s *steps) finished(ctx actor.Context, m finished) {
-	if m.worker.run != m.run || s.runs[m.run.row.ID] != m.run {
-		return // settled already, or of a life before this one
+// ended takes notice of the runs that have ended, and reports them together.
+func (s *steps) ended(ctx actor.Context) {
+	ends := s.ends.take()
+	report := make([]actors.StepEnded, 0, len(ends))
+	now := time.Now()
+	for _, m := range ends {
+		if m.worker.run != m.run || s.runs[m.run.row.ID] != m.run {
+			continue // settled already
+		}
+		m.worker.run, m.worker.idle = nil, now
+		if s.workers[m.worker.pid.GetId()] == m.worker {
+			s.idle = append(s.idle, m.worker)
+		}
+		s.settle(ctx, m.run, m.ended.End)
+		report = append(report, m.ended)
 	}
-	m.worker.run, m.worker.idle = nil, time.Now()
-	if s.workers[m.worker.pid.GetId()] == m.worker {
-		s.idle = append(s.idle, m.worker)
-		s.armSweep(ctx)
+	clear(ends)
+	if len(report) == 0 {
+		return // they were told of in a life before this one
 	}
-	s.settle(ctx, m.run, m.ended)
+	s.armSweep(ctx)
+	ctx.Send(s.scheduler, actors.StepsEnded{Ended: report})
 }
 
 // terminated takes the death of a step actor. If it had a run, that run's step may still be at work, and its row
@@ -230,17 +260,17 @@ func (s *steps) terminated(ctx actor.Context, who *actor.PID) {
 	if r := w.run; r != nil {
 		w.run = nil
 		r.abandon(fsm.ErrLeaseLost)
-		s.settle(ctx, r, r.ended(actors.EndAbandoned, -1))
+		s.settle(ctx, r, actors.EndAbandoned)
+		ctx.Send(s.scheduler, actors.StepsEnded{Ended: []actors.StepEnded{r.ended(actors.EndAbandoned, -1)}})
 	}
 }
 
-// settle reports the end of a run, exactly once.
-func (s *steps) settle(ctx actor.Context, r *run, e actors.StepEnded) {
+// settle closes the books of a run, exactly once.
+func (s *steps) settle(ctx actor.Context, r *run, end actors.StepEnd) {
 	delete(s.runs, r.row.ID)
 	r.cancel(context.Canceled) // frees what hangs on the context
-	countEnd(s.cfg.QueueCounters, e.End)
-	s.leaveSlot(ctx, r, e.End)
-	ctx.Send(s.scheduler, e)
+	countEnd(s.cfg.QueueCounters, end)
+	s.leaveSlot(ctx, r, end)
 }
 
 // leaveSlot tells the limiter of a slot that whoever takes the row will give back: it is not renewed any more. The step actor

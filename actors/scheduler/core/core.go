@@ -4,7 +4,8 @@
 //
 // Each claimed row is in exactly one place: buffered (claimed, waits for a slot), running (started, not yet
 // ended), or a twin (claimed anew while the end of its earlier run is still to be reported). A row leaves by
-// ending, by being released, or because a heartbeat found it lost.
+// ending, by being released, or because a heartbeat found it lost. A running row holds a slot until its outcome is
+// handed to a flusher; from then on it is beaten and waited for as before, but the slot is another's: see handed.go.
 package core
 
 import (
@@ -17,8 +18,9 @@ import (
 
 // Config is what a core needs to know. Zero values mean the defaults given.
 type Config struct {
-	// Concurrency is how many rows run at once; default 10.
-	Concurrency int
+	// Concurrency is how many steps run at once; default 10. MaxUncommitted is how many rows more may wait for the commit of
+	// their outcome; default 4 for each slot, 1,000 at most.
+	Concurrency, MaxUncommitted int
 	// Lease is the length of a lease (60 s), Heartbeat the time between two beats (20 s).
 	Lease, Heartbeat time.Duration
 	// PollBusy and PollIdle bound the time between two claims that nobody asked for; 1 s and 5 s.
@@ -49,6 +51,7 @@ func (c *Config) fill() {
 		}
 	}
 	orInt(&c.Concurrency, 10)
+	orInt(&c.MaxUncommitted, min(4*c.Concurrency, 1000))
 	orInt(&c.MaxPrefetch, 500)
 	orInt(&c.MaxClaim, 500)
 	orTime(&c.Lease, 60*time.Second)
@@ -86,6 +89,8 @@ type held struct {
 	// doubted is when a beat found it lost, as a seq; 0 = it did not, or it has been told. The beat may have been read after the
 	// commit of the row's own outcome, whose report is on its way.
 	doubted uint64
+	// handed: its outcome is with a flusher and it holds no slot. returned: it asked for one nevertheless, which it does once.
+	handed, returned bool
 }
 
 // Core is the state of one queue's scheduler. Not safe for concurrent use.
@@ -95,6 +100,8 @@ type Core struct {
 	seq uint64
 
 	running  map[int64]*held
+	handed   int     // how many of the running are
+	returns  []*held // that wait for a slot to go on, oldest first; some may have ended since
 	buffer   []*held // oldest first
 	buffered map[int64]*held
 	twins    map[int64]*held
@@ -140,7 +147,7 @@ func New(cfg Config, resumed bool, now time.Time) *Core {
 }
 
 // Running is the number of rows that hold a slot.
-func (c *Core) Running() int { return len(c.running) }
+func (c *Core) Running() int { return len(c.running) - c.handed }
 
 // Buffered is the number of claimed rows that wait for a slot.
 func (c *Core) Buffered() int { return len(c.buffer) + len(c.twins) }
@@ -164,8 +171,14 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 		if c.limits.freed(e.Keys, now) {
 			c.stir()
 		}
+	case Handed:
+		c.onHanded(e, now)
+	case Returning:
+		c.onReturning(e)
 	case Ended:
-		c.onEnded(e, now)
+		for _, r := range e.Rows {
+			c.onEnded(r, now)
+		}
 	case Poked:
 		c.onPoke(e, now)
 	case Tick:
@@ -208,6 +221,7 @@ func (c *Core) decide(now time.Time) {
 	if !c.known {
 		c.ask()
 	}
+	c.resumeRows()
 	c.startRows()
 	c.giveBackStuck(now)
 	c.decideDrain(now)
@@ -230,9 +244,6 @@ func (c *Core) ask() {
 		c.fx.AskRunning = true
 	}
 }
-
-// free is how many more rows may run. A restarted scheduler may find more running than its Concurrency.
-func (c *Core) free() int { return max(0, c.cfg.Concurrency-len(c.running)) }
 
 func (c *Core) startRows() {
 	if !c.known || c.drain.on {
@@ -299,7 +310,7 @@ func (c *Core) releaseBuffered() {
 	clear(c.twins)
 }
 
-func (c *Core) onEnded(e Ended, now time.Time) {
+func (c *Core) onEnded(e actors.StepEnded, now time.Time) {
 	h := c.running[e.ID]
 	if h == nil {
 		return
@@ -308,7 +319,11 @@ func (c *Core) onEnded(e Ended, now time.Time) {
 	if h.doubted != 0 && e.End != actors.EndCommitted {
 		c.fx.Lost++
 	}
-	c.demand.ended(e.Took, now)
+	if h.handed {
+		c.handed--
+	} else {
+		c.demand.ended(e.Took, now)
+	}
 	switch e.End {
 	case actors.EndCommitted:
 		c.supply.requeued(e.Delay, now)
@@ -355,7 +370,7 @@ func (c *Core) onRunning(e Running, now time.Time) {
 	}
 	for id, h := range c.running {
 		if !runs[id] && h.started < c.asked {
-			c.onEnded(Ended{actors.StepEnded{ID: id, End: actors.EndAbandoned}}, now)
+			c.onEnded(actors.StepEnded{ID: id, End: actors.EndAbandoned}, now)
 		}
 	}
 	c.resolveDoubts(e.Committing)

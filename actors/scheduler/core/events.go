@@ -44,8 +44,13 @@ type (
 	InForce struct{ Config limiter.Config }
 	// Freed says that slots of gates' keys were given back by this process.
 	Freed struct{ Keys []string }
-	// Ended says that a started row holds its slot no more.
-	Ended struct{ actors.StepEnded }
+	// Handed says that the outcomes of running rows are with a flusher: their code has ended. As a rule each precedes the row's
+	// Ended; one that comes later says nothing.
+	Handed struct{ Rows []HandedRow }
+	// Returning says that a row whose outcome was with a flusher has to run code again. It may be repeated.
+	Returning struct{ ID int64 }
+	// Ended says that started rows are through, in whatever way.
+	Ended struct{ Rows []actors.StepEnded }
 	// Poked says that the queue has runnable work, or will have it In from now.
 	Poked struct{ In time.Duration }
 	// Tick says that the time of Effects.Wake has come. A tick that comes early or twice is harmless.
@@ -97,6 +102,8 @@ func (ClaimResult) event()     {}
 func (AdmitResult) event()     {}
 func (InForce) event()         {}
 func (Freed) event()           {}
+func (Handed) event()          {}
+func (Returning) event()       {}
 func (Ended) event()           {}
 func (Poked) event()           {}
 func (Tick) event()            {}
@@ -111,6 +118,12 @@ func (Paused) event()          {}
 func (Orphaned) event()        {}
 func (Drain) event()           {}
 
+// HandedRow is a row of Handed, as it was claimed. Took is how long it held its slot.
+type HandedRow struct {
+	Row  *pg.Claimed
+	Took time.Duration
+}
+
 // Effects is the work that an event asks for. Everything in it is to be carried out in the order of the fields.
 type Effects struct {
 	// Cancel cancels the contexts of running rows.
@@ -119,6 +132,8 @@ type Effects struct {
 	Abandon []int64
 	// Start runs these rows.
 	Start []*pg.Claimed
+	// Resume lets these returning rows run their code.
+	Resume []int64
 	// AskRunning asks for a Running event. The question follows the starts, and what ends after the answer was
 	// given is reported after the answer.
 	AskRunning bool

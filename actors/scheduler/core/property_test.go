@@ -28,8 +28,12 @@ type world struct {
 	owned  map[int64]bool // claimed in the database
 	// runs are the runs that were started and whose end was not reported; true = the outcome is durable already.
 	runs map[int64]bool
-	left map[int64]bool // to their leases, on purpose
-	free []int64        // rows that ran here before and could be claimed again
+	// handed are the runs whose outcome is with a flusher, by what the core was told; wants are those of them that want a slot
+	// again. A run that was resumed keeps its slot: it is in resumed.
+	handed, wants, resumed map[int64]bool
+	most                   int            // runs that may be handed over at once, beside those with a slot
+	left                   map[int64]bool // to their leases, on purpose
+	free                   []int64        // rows that ran here before and could be claimed again
 
 	claim int // asked; 0 = none in flight
 	// pending are rows of the last claim of which the limiter decides; admitting also while it has none, which cannot be.
@@ -71,8 +75,19 @@ func (w *world) on(e Event) {
 		}
 		w.runs[r.ID] = false
 	}
-	if len(w.runs) > w.slots {
-		w.t.Fatalf("%d rows run in %d slots", len(w.runs), w.slots)
+	for _, id := range fx.Resume {
+		if !w.wants[id] {
+			w.t.Fatalf("row %d got a slot without asking", id)
+		}
+		delete(w.wants, id)
+		delete(w.handed, id)
+		w.resumed[id] = true
+	}
+	if n := len(w.runs) - len(w.handed); n > w.slots {
+		w.t.Fatalf("%d rows run in %d slots", n, w.slots)
+	}
+	if n := len(w.runs); n > w.slots+w.most {
+		w.t.Fatalf("%d rows are at work, for %d slots and %d commits", n, w.slots, w.most)
 	}
 	if len(fx.Release) > 0 {
 		for _, id := range fx.Release {
@@ -264,8 +279,39 @@ func (w *world) endRun(t *rapid.T) {
 			delete(w.freed, "g:b")
 		}
 	}
-	delete(w.runs, id)
-	w.on(Ended{end})
+	w.forgetRun(id)
+	w.on(Ended{[]actors.StepEnded{end}})
+}
+
+func (w *world) forgetRun(id int64) {
+	for _, of := range []map[int64]bool{w.runs, w.handed, w.wants, w.resumed} {
+		delete(of, id)
+	}
+}
+
+// handOver tells of some runs at once that their outcome is with a flusher.
+func (w *world) handOver(t *rapid.T) {
+	var rows []HandedRow
+	for _, id := range slices.Sorted(maps.Keys(w.runs)) {
+		if !w.handed[id] && !w.resumed[id] && w.core.running[id] != nil && rapid.Bool().Draw(t, "handed over") {
+			w.handed[id] = true
+			rows = append(rows, HandedRow{Row: w.core.running[id].row, Took: time.Millisecond})
+		}
+	}
+	w.on(Handed{Rows: rows})
+}
+
+// comeBack lets a run whose outcome was refused ask for a slot, perhaps twice.
+func (w *world) comeBack(t *rapid.T) {
+	for _, id := range slices.Sorted(maps.Keys(w.handed)) {
+		if !w.runs[id] && rapid.IntRange(0, 4).Draw(t, "comes back") == 0 {
+			w.wants[id] = true
+			w.on(Returning{ID: id})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.resumed)) {
+		w.on(Returning{ID: id}) // said again while the grant was on its way
+	}
 }
 
 func (w *world) answerRelease() {
@@ -376,9 +422,9 @@ func (w *world) settle(t *rapid.T) {
 			w.answerRunning()
 		case len(w.runs) > 0:
 			for id := range w.runs {
-				delete(w.runs, id)
+				w.forgetRun(id)
 				w.disown(id)
-				w.on(Ended{actors.StepEnded{ID: id, Delay: -1}})
+				w.on(Ended{[]actors.StepEnded{{ID: id, Delay: -1}}})
 				break
 			}
 		case w.core.Buffered() > 0, !w.drained && w.now.Before(w.core.unheld.until.Add(time.Minute)):
@@ -390,7 +436,8 @@ func (w *world) settle(t *rapid.T) {
 	}
 }
 
-// TestNoRowIsLost: whatever happens in whatever order, at most Concurrency rows run, none runs twice at once, none without the
+// TestNoRowIsLost: whatever happens in whatever order, at most Concurrency rows run, and MaxUncommitted beside them wait for
+// their commit; one that has to run again gets a slot; none runs twice at once, none without the
 // consent of its limits, and none that was claimed before a pause once that has begun; a key of which a slot came free is
 // claimed again; and in the end every row that was claimed has ended, was given back, or is left to its lease on purpose. 100 cases, about 0.1 s on a quiet machine.
 func TestNoRowIsLost(t *testing.T) {
@@ -398,11 +445,12 @@ func TestNoRowIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
 			t: t, slots: rapid.IntRange(1, 5).Draw(t, "slots"), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-			owned: map[int64]bool{}, runs: map[int64]bool{}, left: map[int64]bool{},
+			owned: map[int64]bool{}, runs: map[int64]bool{}, left: map[int64]bool{}, most: rapid.IntRange(1, 5).Draw(t, "uncommitted"),
+			handed: map[int64]bool{}, wants: map[int64]bool{}, resumed: map[int64]bool{},
 			admitted: map[int64]bool{}, askedIn: map[int64]int{}, freed: map[string]bool{},
 		}
 		w.core = New(Config{
-			Concurrency: w.slots, Gates: []string{"g"},
+			Concurrency: w.slots, MaxUncommitted: w.most, Gates: []string{"g"},
 			Knows: func(s pg.StepRef) bool { return s.Machine != "strange" },
 		}, rapid.Bool().Draw(t, "resumed"), w.now)
 		// As if it had been busy before: rows are claimed ahead.
@@ -411,6 +459,8 @@ func TestNoRowIsLost(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"claim answers":   w.answerClaim,
 			"run ends":        w.endRun,
+			"handed over":     w.handOver,
+			"refused":         w.comeBack,
 			"release answers": func(*rapid.T) { w.answerRelease() },
 			"release fails": func(*rapid.T) {
 				if len(w.releases) > 0 {
@@ -429,7 +479,9 @@ func TestNoRowIsLost(t *testing.T) {
 				for id := range w.runs {
 					w.left[id] = true
 				}
-				clear(w.runs)
+				for id := range w.runs {
+					w.forgetRun(id)
+				}
 				w.on(StepsRestarted{})
 			},
 			"poke":       func(*rapid.T) { w.on(Poked{}) },
@@ -482,8 +534,14 @@ func TestNoRowIsLost(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				if len(w.runs) != w.core.Running() && w.core.known && !w.asked {
-					t.Fatalf("%d rows run, the core counts %d", len(w.runs), w.core.Running())
+				if n := w.core.Running() + w.core.Handed(); len(w.runs) != n && w.core.known && !w.asked {
+					t.Fatalf("%d rows run, the core counts %d", len(w.runs), n)
+				}
+				if len(w.handed) != w.core.Handed() && w.core.known && !w.asked {
+					t.Fatalf("%d rows are handed over, the core counts %d", len(w.handed), w.core.Handed())
+				}
+				if len(w.wants) > 0 && w.core.Running() < w.slots {
+					t.Fatalf("%d rows want a slot, and %d of %d are taken", len(w.wants), w.core.Running(), w.slots)
 				}
 			},
 		})

@@ -81,7 +81,7 @@ func (s *simulation) on(e Event) {
 	}
 	fx := s.core.On(e, s.now)
 	for _, r := range fx.Start {
-		s.later(s.step(r.ID), Ended{actors.StepEnded{ID: r.ID, Delay: -1, Took: s.step(r.ID)}})
+		s.later(s.step(r.ID), Ended{[]actors.StepEnded{{ID: r.ID, Delay: -1, Took: s.step(r.ID)}}})
 	}
 	if len(fx.Release) > 0 {
 		s.backlog += len(fx.Release)

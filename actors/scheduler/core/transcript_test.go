@@ -268,10 +268,10 @@ func (p *player) ended(w []string) Event {
 	ids := p.ids(w[:1])
 	for _, id := range ids[:len(ids)-1] {
 		e.ID = id
-		p.on(Ended{e}, fmt.Sprintf("  %d: ", id))
+		p.on(Ended{[]actors.StepEnded{e}}, fmt.Sprintf("  %d: ", id))
 	}
 	e.ID = ids[len(ids)-1]
-	return Ended{e}
+	return Ended{[]actors.StepEnded{e}}
 }
 
 // running reads "running 1-3 committing=2-3".

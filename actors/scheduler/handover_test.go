@@ -1,0 +1,169 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/pg"
+)
+
+// together counts how many steps run at once.
+type together struct{ now, most, ran atomic.Int64 }
+
+func (c *together) run(during func()) {
+	actors.Max(&c.most, c.now.Add(1))
+	during()
+	c.now.Add(-1)
+	c.ran.Add(1)
+}
+
+// TestOutcomesThatWaitHoldNoSlot: the flusher takes its time. Steps run on meanwhile, one at a time as Concurrency says, but not
+// without an end, and the rows whose outcomes wait are beaten.
+func TestOutcomesThatWaitHoldNoSlot(t *testing.T) {
+	t.Parallel()
+	var steps together
+	job := fsm.NewJob("job", func(context.Context, *fsm.JobCall[none]) (int, error) {
+		steps.run(func() {})
+		return 0, nil
+	})
+	h := open(t, func(c *Config) { c.Concurrency, c.Heartbeat = 1, 50*time.Millisecond }, job)
+	release := make(chan struct{})
+	h.refuse = func(pg.Outcome) error {
+		<-release
+		return nil
+	}
+	const jobs, slots, uncommitted = 20, 1, 4
+	h.add("job", jobs)
+	h.until("as many have run as may wait for their commit", func() bool { return steps.ran.Load() == slots+uncommitted })
+	h.until("the scheduler knows", func() bool { return h.counts.CommittingNow.Load() == slots+uncommitted })
+	held := map[int64]time.Time{}
+	h.table.with(func() {
+		for id, e := range h.table.rows {
+			if e.status == pg.Executing {
+				held[id] = e.lease
+			}
+		}
+	})
+	h.until("what waits is beaten", func() bool {
+		beaten := 0
+		h.table.with(func() {
+			for id, lease := range held {
+				if h.table.rows[id].lease.After(lease) {
+					beaten++
+				}
+			}
+		})
+		return beaten >= slots+uncommitted
+	})
+	if n := steps.ran.Load(); n != slots+uncommitted {
+		t.Errorf("%d steps have run although no outcome was committed", n)
+	}
+	close(release)
+	h.until("all are done", func() bool { return h.table.count(pg.Done) == jobs })
+	if n := steps.most.Load(); n != slots {
+		t.Errorf("%d steps ran at once", n)
+	}
+	for id := int64(1); id <= jobs; id++ {
+		if e := h.table.look(id); e.commits != 1 {
+			t.Errorf("job %d was committed %d times", id, e.commits)
+		}
+	}
+}
+
+// TestAnErrorHandlerWaitsForASlot: the database refuses an outcome whose step has given up its slot. The error handler is the
+// user's code as well: it runs when there is a slot again, also when the scheduler that it asked has failed since.
+func TestAnErrorHandlerWaitsForASlot(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"", "the scheduler fails"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			var steps together
+			long := newBlocking("long")
+			occupied, handled := make(chan struct{}), make(chan error, 1)
+			first := fsm.New[map[string]int]("first").Step("a", func(context.Context, *fsm.Call[map[string]int]) (fsm.Outcome, error) {
+				steps.run(func() {})
+				return fsm.Done("first"), nil
+			}).OnError(func(_ context.Context, _ *fsm.Call[map[string]int], err error) (fsm.Outcome, error) {
+				steps.run(func() {})
+				handled <- err
+				return fsm.Done("second"), nil
+			})
+			second := fsm.NewJob("second", func(ctx context.Context, j *fsm.JobCall[none]) (int, error) {
+				steps.run(func() {
+					close(occupied)
+					select {
+					case <-long.goOn:
+					case <-ctx.Done():
+					}
+				})
+				return 0, nil
+			})
+			h := open(t, func(c *Config) { c.Concurrency, c.Heartbeat = 1, 50*time.Millisecond }, first, second)
+			refusal := &actors.RefusedError{Err: errors.New("22P02: bad thing")}
+			var refused atomic.Bool
+			h.refuse = func(o pg.Outcome) error {
+				if o.ID != 1 || refused.Swap(true) {
+					return nil
+				}
+				<-occupied
+				return refusal
+			}
+			h.table.insert(pg.Claimed{Machine: "first", Version: 1, Step: "a"}, pg.Claimed{Machine: "second", Version: 1, Step: fsm.JobStep})
+			h.send(actors.Poke{Queue: "q"})
+			receive(t, "the second step has the slot of the first", occupied)
+			h.until("the first is refused", refused.Load)
+			if how != "" {
+				h.system.Root.Send(h.child(actors.NameScheduler), actors.Crash{})
+				for range 3 {
+					before := h.table.look(2).lease
+					h.until("its next life knows what runs", func() bool { return h.table.look(2).lease.After(before) })
+				}
+			}
+			close(long.goOn)
+			if err := receive(t, "the handler runs", handled); !errors.Is(err, refusal) {
+				t.Errorf("the handler got %v", err)
+			}
+			h.until("all is done", func() bool {
+				return h.table.look(1).status == pg.Done && h.table.look(2).status == pg.Done
+			})
+			if n := steps.most.Load(); n != 1 {
+				t.Errorf("%d pieces of user code ran at once", n)
+			}
+		})
+	}
+}
+
+// TestADrainEndsAWaitForASlot: a run that waits for a slot in vain ends with the drain.
+func TestADrainEndsAWaitForASlot(t *testing.T) {
+	t.Parallel()
+	stubborn := newBlocking("stubborn")
+	job := fsm.NewJob("job", func(context.Context, *fsm.JobCall[none]) (int, error) { return 0, nil })
+	occupied := make(chan struct{})
+	deaf := fsm.NewJob("deaf", func(context.Context, *fsm.JobCall[none]) (int, error) {
+		close(occupied)
+		<-stubborn.goOn
+		return 0, nil
+	})
+	h := open(t, func(c *Config) { c.Concurrency, c.DrainGrace = 1, 50*time.Millisecond }, job, deaf)
+	defer close(stubborn.goOn)
+	var refused atomic.Bool
+	h.refuse = func(o pg.Outcome) error {
+		if o.ID != 1 || refused.Swap(true) {
+			return nil
+		}
+		<-occupied
+		return &actors.RefusedError{Err: errors.New("no")}
+	}
+	h.table.insert(pg.Claimed{Machine: "job", Version: 1, Step: fsm.JobStep}, pg.Claimed{Machine: "deaf", Version: 1, Step: fsm.JobStep})
+	h.send(actors.Poke{Queue: "q"})
+	receive(t, "the second step has the slot of the first", occupied)
+	done := make(chan struct{})
+	h.send(actors.Drain{Timeout: 10 * time.Millisecond, Done: done})
+	receive(t, "the drain ends", done)
+	h.until("both runs were given up", func() bool { return h.counts.Abandoned.Load() == 2 })
+}
