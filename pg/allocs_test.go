@@ -61,7 +61,7 @@ func TestAllocationsOfTheHotPaths(t *testing.T) {
 	for i, id := range ids {
 		signals[i] = Delivery{ID: id, Name: "go", Payload: []byte(`{}`)}
 	}
-	check("a batch of signals", 60, func() {
+	check("a batch of signals", 12, func() {
 		if _, err := s.Signal(ctx, s.pool, signals); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Signal delivers the signals in one statement and one round trip, all that are not refused or none, and answers in
@@ -74,20 +75,22 @@ func collectDelivered(rows pgx.Rows, n int) ([]Delivered, error) {
 		woken bool
 	}
 	out, targets := make([]Delivered, n), make(map[int64]target)
+	// Values that know null rather than pointers, and one set for all rows: each pointer would be allocated, row by row.
+	var position, id, signal pgtype.Int8
+	var queue pgtype.Text
+	var woken pgtype.Bool
+	into := []any{&position, &id, &signal, &queue, &woken}
 	for rows.Next() {
-		var position, id, signal *int64
-		var queue *string
-		var woken *bool
-		if err := rows.Scan(&position, &id, &signal, &queue, &woken); err != nil {
+		if err := rows.Scan(into...); err != nil {
 			return nil, err
 		}
 		switch {
-		case position == nil:
-			targets[*id] = target{*queue, *woken}
-		case signal == nil:
-			out[*position-1].TargetID = *id
+		case !position.Valid:
+			targets[id.Int64] = target{queue.String, woken.Bool}
+		case !signal.Valid:
+			out[position.Int64-1].TargetID = id.Int64
 		default:
-			out[*position-1].SignalID = *signal
+			out[position.Int64-1].SignalID = signal.Int64
 		}
 	}
 	if err := rows.Err(); err != nil {
