@@ -39,7 +39,10 @@ func TestContenders(t *testing.T) {
 		{"no peers", plan{peers: []string{"none"}}, "jobs", []string{"floor", "gendurable default", "gendurable tuned"}},
 		{"by name", plan{only: []string{"gendurable tuned", "floor"}}, "jobs", []string{"floor", "gendurable tuned"}},
 		{"long ones without peers", plan{}, "nodes-2", []string{"gendurable default", "gendurable tuned"}},
-		{"smoke", plan{smoke: true}, "fan-out", []string{"floor", "gendurable default", "gendurable tuned"}},
+		{"smoke", plan{smoke: true}, "fan-out", []string{"floor", "gendurable default"}},
+		{"smoke, tuned only", plan{smoke: true}, "memory", []string{"gendurable tuned"}},
+		{"smoke with peers", plan{smoke: true}, "jobs",
+			[]string{"floor", "gendurable default", "gendurable tuned", "river tuned", "dbos tuned", "go-workflows tuned"}},
 	} {
 		if got := chosen(t, &c.plan, c.workload); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.about, got, c.want)

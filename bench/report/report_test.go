@@ -75,6 +75,16 @@ func TestAbsurd(t *testing.T) {
 	if strings.Contains(got, "gendurable default") {
 		t.Errorf("half of the floor is not absurd:\n%s", got)
 	}
+	b.Forget()
+	for i, row := range b.Rows {
+		if row.Failed != "" || len(row.Trials) > 0 {
+			t.Errorf("it remembers %+v", row)
+		}
+		b.Rows[i].Trials = trials(1)
+	}
+	if b.Summarize(); len(b.Absurd()) > 0 {
+		t.Errorf("what it has forgotten is still absurd: %v", b.Absurd())
+	}
 }
 
 func TestMedian(t *testing.T) {

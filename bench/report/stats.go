@@ -121,19 +121,32 @@ func divide(a, b float64) float64 {
 // Absurd returns what is wrong with a smoke run: failed rows, and ratios that no noise explains.
 func (r *Report) Absurd() (problems []string) {
 	for _, b := range r.Blocks {
-		for _, row := range b.Rows {
-			s := row.Summary
-			switch {
-			case row.Failed != "":
-				problems = append(problems, b.Workload+": "+row.Contender+": "+row.Failed)
-			case len(row.Trials) == 0 || s.Median <= 0 && s.More[workload.Mean] <= 0:
-				problems = append(problems, b.Workload+": "+row.Contender+": no figure")
-			case row.Role == "gendurable" && s.ToFloor > 0 && s.ToFloor < leastToFloor:
-				problems = append(problems, b.Workload+": "+row.Contender+": less than a fiftieth of the floor")
-			}
+		problems = append(problems, b.Absurd()...)
+	}
+	return problems
+}
+
+// Absurd is the same of one workload, once it is summarized.
+func (b *Block) Absurd() (problems []string) {
+	for _, row := range b.Rows {
+		s := row.Summary
+		switch {
+		case row.Failed != "":
+			problems = append(problems, b.Workload+": "+row.Contender+": "+row.Failed)
+		case len(row.Trials) == 0 || s.Median <= 0 && s.More[workload.Mean] <= 0:
+			problems = append(problems, b.Workload+": "+row.Contender+": no figure")
+		case row.Role == "gendurable" && s.ToFloor > 0 && s.ToFloor < leastToFloor:
+			problems = append(problems, b.Workload+": "+row.Contender+": less than a fiftieth of the floor")
 		}
 	}
 	return problems
+}
+
+// Forget makes the workload as it was before its trials.
+func (b *Block) Forget() {
+	for _, row := range b.Rows {
+		row.Trials, row.Failed, row.Summary = nil, "", Summary{}
+	}
 }
 
 // leastToFloor is far below anything that a busy machine or a short run makes of a healthy engine, and above what it
