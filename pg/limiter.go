@@ -145,7 +145,7 @@ func (l *Limiter) RemoveConfig(ctx context.Context, names ...limiter.Name) error
 
 // Credit implements limiter.Limiter. A Release's Mark is the id (pg_current_xact_id) of the transaction that ended its
 // holder; one without is left to Reconcile. One round trip, which waits for the shards' locks, though no longer than the
-// session's lock_timeout: then the error wraps limiter.ErrContended.
+// session's lock_timeout: then, and if it is ended as a deadlock, the error wraps limiter.ErrContended.
 func (l *Limiter) Credit(ctx context.Context, released []limiter.Release) error {
 	var keys []string
 	var shards []int16
@@ -162,7 +162,7 @@ func (l *Limiter) Credit(ctx context.Context, released []limiter.Release) error 
 		_, err := db.Exec(ctx, l.s.sql("limit_credit"), keys, shards, marks)
 		return err
 	})
-	if isState(err, "55P03") { // lock_timeout
+	if isState(err, "55P03") || isState(err, "40P01") { // lock_timeout, or a deadlock found before that
 		return fmt.Errorf("pg: give back slots: %w: %w", limiter.ErrContended, err)
 	}
 	return wrap("give back slots", err)

@@ -1,6 +1,7 @@
 package limitertest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -76,6 +77,9 @@ func window(s *suite) {
 		all.Go(func() {
 			for granted.Load() < 5*burst && s.ctx.Err() == nil {
 				d, err := peer.Admit(s.ctx, worker, rows)
+				if errors.Is(err, limiter.ErrContended) {
+					continue
+				}
 				if err != nil {
 					s.Error(err)
 					return
@@ -156,7 +160,7 @@ func traffic(s *suite) {
 				case 1:
 					late = append(late, released...)
 				default:
-					if err := peer.Credit(s.ctx, append(released, late...)); err != nil {
+					if err := credit(s.ctx, peer, append(released, late...)); err != nil {
 						s.Error(err)
 					}
 					late = nil
