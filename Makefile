@@ -23,7 +23,7 @@ help: ## list the targets
 demo: ## watch an order pipeline survive two kill -9, and check its ledger
 	@go run ./examples/demo
 
-test: lint race newer pgbouncer redis bench-test bench-smoke ## everything that makes a checkout trustworthy
+test: lint bench-test race newer pgbouncer redis bench-smoke ## everything that makes a checkout trustworthy
 
 # WORKLOAD, PEERS: names by comma; empty = all. ROUNDS, OUT, and further flags in BENCH, such as BENCH=-list.
 BENCH_ARGS = $(if $(WORKLOAD),-workload $(WORKLOAD)) $(if $(PEERS),-peers $(PEERS)) $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(OUT),-out $(abspath $(OUT))) $(BENCH)

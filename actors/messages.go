@@ -153,6 +153,9 @@ type CancelRequested struct {
 	Reason string
 }
 
+// CancelsRequested tells a queue's scheduler of many of them at once, so that what another node says of many costs one message.
+type CancelsRequested struct{ Cancels []CancelRequested }
+
 // ListRunning asks the steps actor what runs (a restarted scheduler does). It answers with Running.
 type ListRunning struct{}
 

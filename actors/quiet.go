@@ -30,6 +30,9 @@ func (CancelStep) IgnoreDeadLetterLogging() {}
 func (CancelRequested) IgnoreDeadLetterLogging() {}
 
 // IgnoreDeadLetterLogging implements the library's marker interface.
+func (CancelsRequested) IgnoreDeadLetterLogging() {}
+
+// IgnoreDeadLetterLogging implements the library's marker interface.
 func (ListRunning) IgnoreDeadLetterLogging() {}
 
 // IgnoreDeadLetterLogging implements the library's marker interface.

@@ -258,15 +258,19 @@ func (l *lanes) pass(ctx actor.Context, message any) {
 }
 
 // notice hands on what an operator did at another node, also to lanes that are leaving: their steps still run. The database
-// knows the reason of a cancel.
+// knows the reason of a cancel. All cancels are one message for each lane: a peer may put a million into a batch.
 func (l *lanes) notice(ctx actor.Context, m *messages.Notice) {
 	if m.GetPaused() {
 		l.pass(ctx, actors.QueuePaused{Queue: l.Queue})
 	}
+	var cancels []actors.CancelRequested
 	for _, c := range m.GetCancels() {
 		if c.GetClaim() > 0 { // 0 would be whichever claim there is
-			l.pass(ctx, actors.CancelRequested{ID: c.GetInstance(), Claim: int(c.GetClaim())})
+			cancels = append(cancels, actors.CancelRequested{ID: c.GetInstance(), Claim: int(c.GetClaim())})
 		}
+	}
+	if len(cancels) > 0 {
+		l.pass(ctx, actors.CancelsRequested{Cancels: cancels})
 	}
 }
 

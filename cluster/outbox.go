@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
@@ -18,6 +19,10 @@ const (
 	maxWaiting = maxMessage
 	// maxOutbox bounds those that wait for all peers, and are being sent to them.
 	maxOutbox = 512 << 20
+	// littleWaiting of a peer is taken however much waits for others, so that they cannot keep the answers from it.
+	littleWaiting = 64 << 10
+	// collectEvery is how often the garbage collector is asked to look for what was thrown away, when there is no room.
+	collectEvery = 10 * time.Second
 	// waitingOverhead is about what a reply takes besides its content.
 	waitingOverhead = 1 << 10
 )
@@ -38,6 +43,8 @@ type Outbox struct {
 	waiting map[string]int64
 	// held are the bytes of all that wait or are being sent.
 	held int64
+	// collected is when the garbage collector was asked.
+	collected time.Time
 }
 
 func newOutbox(perPeer, total int64) *Outbox {
@@ -50,7 +57,8 @@ func (o *Outbox) Reply(to *actor.PID, reply messages.Reply) (message any, ok boo
 	p := &place{outbox: o, peer: to.GetAddress(), size: int64(proto.Size(reply)) + waitingOverhead}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.waiting[p.peer]+p.size > o.perPeer || o.held+p.size > o.total {
+	if waits := o.waiting[p.peer] + p.size; waits > o.perPeer || o.held+p.size > o.total && waits > littleWaiting {
+		o.collect()
 		return nil, false
 	}
 	o.waiting[p.peer] += p.size
@@ -58,6 +66,15 @@ func (o *Outbox) Reply(to *actor.PID, reply messages.Reply) (message any, ok boo
 	w := &waitingReply{reply: reply, place: p}
 	runtime.AddCleanup(w, (*place).leave, p)
 	return w, true
+}
+
+// collect finds what was thrown away. An idle process would not look for minutes, and a peer that came back would not be answered
+// meanwhile.
+func (o *Outbox) collect() {
+	if now := time.Now(); now.Sub(o.collected) >= collectEvery {
+		o.collected = now
+		go runtime.GC()
+	}
 }
 
 // sending counts what is being sent. What it returns is called when it has been.

@@ -38,6 +38,10 @@ func TestTheOutboxIsBounded(t *testing.T) {
 	}
 	take(slow, 10, 3)
 	take(other, 10, 1) // the bound for all
+	little, ok := o.Reply(actor.NewPID("192.0.2.3:1", "future/x"), &messages.Got{RequestId: "r"})
+	if waiting = append(waiting, little); !ok {
+		t.Error("others that take all the room keep a little answer from a third peer")
+	}
 	// The library takes one out to send it: as the message that it is.
 	w, err := waiting[0].(remote.RootSerializable).Serialize()
 	if err != nil {

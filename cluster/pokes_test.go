@@ -91,7 +91,7 @@ func TestLanesHandOnNotices(t *testing.T) {
 				switch m := ctx.Message().(type) {
 				case actors.Drain:
 					drains <- m // and its steps go on
-				case actors.QueuePaused, actors.CancelRequested:
+				case actors.QueuePaused, actors.CancelRequested, actors.CancelsRequested:
 					heard <- fmt.Sprintf("%s: %T%v", identity, m, m)
 				}
 			})
@@ -116,10 +116,11 @@ func TestLanesHandOnNotices(t *testing.T) {
 	slices.Sort(got)
 	want := []string{}
 	for _, identity := range []string{"q#0", "q#1"} {
-		for _, m := range []any{actors.CancelRequested{ID: 4, Claim: 2}, actors.CancelRequested{ID: 6}, actors.QueuePaused{Queue: "q"}} {
+		for _, m := range []any{actors.CancelsRequested{Cancels: []actors.CancelRequested{{ID: 4, Claim: 2}}}, actors.CancelRequested{ID: 6}, actors.QueuePaused{Queue: "q"}} {
 			want = append(want, fmt.Sprintf("%s: %T%v", identity, m, m))
 		}
 	}
+	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("the lanes heard %v, want %v", got, want)
 	}

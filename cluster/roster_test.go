@@ -73,7 +73,11 @@ func TestMemberIDs(t *testing.T) {
 			t.Parallel()
 			store := &beats{answers: test.answers}
 			heard := 0
-			r := newRoster(&PlacerConfig{Logger: slog.New(slog.DiscardHandler), Store: store, TTL: time.Second, outage: new(actors.Outage),
+			ttl := time.Hour // no beat takes longer than that, but
+			if what == "the answer was late" {
+				ttl = 100 * time.Millisecond
+			}
+			r := newRoster(&PlacerConfig{Logger: slog.New(slog.DiscardHandler), Store: store, TTL: ttl, outage: new(actors.Outage),
 				Node: pg.Node{Incarnation: "i", Address: "127.0.0.1:1"}}, func([]pg.Member) { heard++ })
 			for len(store.answers) > 0 {
 				r.once(t.Context())

@@ -1,11 +1,15 @@
 package scheduler
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/gendurable/gendurable/actors"
 	"github.com/gendurable/gendurable/actors/scheduler/core"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/stepping"
 )
 
 // gathering is what many have to tell one actor: it hears of all that has come together by one message.
@@ -61,10 +65,16 @@ func (s *step) handOver(r *run) {
 	}
 }
 
-// regain waits for a slot if the run has given up its own; false = nobody waits for the run any more. Whoever gets it keeps it
-// to its end. A scheduler that fails meanwhile asks the steps actor what runs, which then repeats the wish.
+// regain waits for a slot if the run has given up its own; false = nobody waits for the run any more, or it was interrupted.
+// Whoever gets it keeps it to its end, also over the further steps of a chain. A scheduler that fails meanwhile asks the steps actor
+// what runs, which then repeats the wish.
 func (s *step) regain(r *run) bool {
-	if !r.handed {
+	select {
+	case <-r.gone:
+		return false
+	default:
+	}
+	if !r.handed || r.regained {
 		return true
 	}
 	slot := make(chan struct{})
@@ -72,10 +82,26 @@ func (s *step) regain(r *run) bool {
 	s.ctx.Send(s.scheduler, returning{id: r.row.ID})
 	select {
 	case <-slot:
+		r.regained = true
 		return true
 	case <-r.gone:
-		return false
+	case <-r.ctx.Done():
 	}
+	r.wants.Store(nil)
+	return false
+}
+
+// unheard is the end of a run whose outcome was refused and whose error handler was not called.
+func (s *step) unheard(r *run) actors.StepEnded {
+	select {
+	case <-r.gone:
+		return r.worthless(r.why())
+	default:
+	}
+	if errors.Is(context.Cause(r.ctx), fsm.ErrCancelled) {
+		return s.commit(r, nil, stepping.Failure("cancelled")) // the database knows the reason
+	}
+	return s.commit(r, nil, putBack(r))
 }
 
 // resume is told that the run has a slot again.

@@ -138,7 +138,7 @@ func TestAnErrorHandlerWaitsForASlot(t *testing.T) {
 	}
 }
 
-// TestADrainEndsAWaitForASlot: a run that waits for a slot in vain ends with the drain.
+// TestADrainEndsAWaitForASlot: a run that waits for a slot goes back to its queue when the drain interrupts the steps.
 func TestADrainEndsAWaitForASlot(t *testing.T) {
 	t.Parallel()
 	stubborn := newBlocking("stubborn")
@@ -149,8 +149,7 @@ func TestADrainEndsAWaitForASlot(t *testing.T) {
 		<-stubborn.goOn
 		return 0, nil
 	})
-	h := open(t, func(c *Config) { c.Concurrency, c.DrainGrace = 1, 50*time.Millisecond }, job, deaf)
-	defer close(stubborn.goOn)
+	h := open(t, func(c *Config) { c.Concurrency = 1 }, job, deaf)
 	var refused atomic.Bool
 	h.refuse = func(o pg.Outcome) error {
 		if o.ID != 1 || refused.Swap(true) {
@@ -164,6 +163,103 @@ func TestADrainEndsAWaitForASlot(t *testing.T) {
 	receive(t, "the second step has the slot of the first", occupied)
 	done := make(chan struct{})
 	h.send(actors.Drain{Timeout: 10 * time.Millisecond, Done: done})
+	h.until("the first is back", func() bool { return h.table.look(1).status == pg.Runnable })
+	close(stubborn.goOn)
 	receive(t, "the drain ends", done)
-	h.until("both runs were given up", func() bool { return h.counts.Abandoned.Load() == 2 })
+}
+
+// TestAHandlerThatGoesOnKeepsItsSlot: the error handler of a refused outcome goes on to another step in the same claim, and what
+// that comes to is refused as well. Its handler runs in the slot that the first one has waited for.
+func TestAHandlerThatGoesOnKeepsItsSlot(t *testing.T) {
+	t.Parallel()
+	var steps together
+	occupied := make(chan struct{})
+	done := func(context.Context, *fsm.Call[map[string]int]) (fsm.Outcome, error) {
+		steps.run(func() {})
+		return fsm.Done("in vain"), nil
+	}
+	first := fsm.New[map[string]int]("first").Step("a", done).Step("b", done).
+		OnError(func(_ context.Context, c *fsm.Call[map[string]int], _ error) (fsm.Outcome, error) {
+			steps.run(func() {})
+			if c.Step == "a" {
+				return fsm.Next("b").Inline(), nil
+			}
+			return fsm.Done("at last"), nil
+		})
+	second := fsm.NewJob("second", func(context.Context, *fsm.JobCall[none]) (int, error) {
+		steps.run(func() { close(occupied) })
+		return 0, nil
+	})
+	h := open(t, func(c *Config) { c.Concurrency = 1 }, first, second)
+	var refusals atomic.Int64
+	h.refuse = func(o pg.Outcome) error {
+		if o.ID != 1 || string(o.Result) != `"in vain"` {
+			return nil
+		}
+		<-occupied // so the slot was given up
+		refusals.Add(1)
+		return &actors.RefusedError{Err: errors.New("22P02: bad thing")}
+	}
+	h.table.insert(pg.Claimed{Machine: "first", Version: 1, Step: "a"}, pg.Claimed{Machine: "second", Version: 1, Step: fsm.JobStep})
+	h.send(actors.Poke{Queue: "q"})
+	h.until("all is done", func() bool { return h.table.look(1).status == pg.Done && h.table.look(2).status == pg.Done })
+	if n := refusals.Load(); n != 2 {
+		t.Errorf("%d outcomes were refused", n)
+	}
+	if n := steps.most.Load(); n != 1 {
+		t.Errorf("%d pieces of user code ran at once", n)
+	}
+}
+
+// TestAWaitForASlotIsInterrupted by a cancel, and ended when the row is lost: with all slots taken for hours, the end of an
+// instance does not wait for one. Whoever has lost the row runs no code for it.
+func TestAWaitForASlotIsInterrupted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		cause error
+		ended func(h *house) bool
+	}{
+		"by a cancel": {fsm.ErrCancelled, func(h *house) bool { return h.table.look(1).status == pg.Failed }},
+		"by a loss":   {fsm.ErrLeaseLost, func(h *house) bool { return h.counts.Stale.Load() == 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			long, other := newBlocking("long"), make(chan struct{})
+			occupied := make(chan struct{})
+			var handled atomic.Bool
+			first := fsm.New[map[string]int]("first").Step("a", func(context.Context, *fsm.Call[map[string]int]) (fsm.Outcome, error) {
+				return fsm.Done("first"), nil
+			}).OnError(func(context.Context, *fsm.Call[map[string]int], error) (fsm.Outcome, error) {
+				handled.Store(true)
+				return fsm.Done("second"), nil
+			})
+			second := fsm.NewJob("second", func(ctx context.Context, _ *fsm.JobCall[none]) (int, error) {
+				close(occupied)
+				<-ctx.Done()
+				close(other)
+				<-long.goOn
+				return 0, nil
+			})
+			h := open(t, func(c *Config) { c.Concurrency = 1 }, first, second)
+			defer close(long.goOn)
+			var refused atomic.Bool
+			h.refuse = func(o pg.Outcome) error {
+				if o.ID != 1 || refused.Swap(true) {
+					return nil
+				}
+				<-occupied
+				for id := range int64(2) { // the second hears of it after the first has
+					h.system.Root.Send(h.child(actors.NameSteps), actors.CancelStep{ID: id + 1, Cause: test.cause})
+				}
+				<-other
+				return &actors.RefusedError{Err: errors.New("22P02: bad thing")}
+			}
+			h.table.insert(pg.Claimed{Machine: "first", Version: 1, Step: "a"}, pg.Claimed{Machine: "second", Version: 1, Step: fsm.JobStep})
+			h.send(actors.Poke{Queue: "q"})
+			h.until("the first has ended although the slot is taken", func() bool { return test.ended(h) })
+			if handled.Load() {
+				t.Error("the error handler ran without a slot")
+			}
+		})
+	}
 }

@@ -49,6 +49,7 @@ func (s *step) admitted(r *run) (denied *actors.StepEnded) {
 	ctx, cancel := context.WithTimeout(s.life.ctx, max(s.cfg.Lease/4, time.Second))
 	defer cancel()
 	decisions, err := admit(ctx, s.ctx.ActorSystem().Root, s.cfg, requests, r.gone)
+	r.afterCommit()
 	select {
 	case <-r.gone:
 		e := r.worthless(r.why())

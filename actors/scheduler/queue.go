@@ -40,7 +40,7 @@ func (q *queue) Receive(ctx actor.Context) {
 		// Kept here as well, for the steps of inline chains and for a scheduler that starts later.
 		q.life.setGates(m.Config.GateNames())
 		ctx.Send(q.scheduler, m)
-	case actors.Poke, actors.CancelRequested, actors.SlotsFreed, actors.QueuePaused:
+	case actors.Poke, actors.CancelRequested, actors.CancelsRequested, actors.SlotsFreed, actors.QueuePaused:
 		ctx.Send(q.scheduler, m)
 	case actors.Crash:
 		panic("told to crash")

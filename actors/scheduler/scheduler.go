@@ -75,6 +75,8 @@ func (s *scheduler) Receive(ctx actor.Context) {
 		s.on(core.Freed{Keys: m.Keys})
 	case actors.CancelRequested:
 		s.on(core.CancelRequested{ID: m.ID, Claim: m.Claim, Reason: m.Reason})
+	case actors.CancelsRequested:
+		s.on(core.CancelsRequested{Cancels: m.Cancels})
 	case actors.QueuePaused:
 		s.on(core.Paused{})
 	case actors.Running:
@@ -94,6 +96,9 @@ func (s *scheduler) start(ctx actor.Context) {
 	cfg := s.cfg.core()
 	cfg.Gates = slices.Collect(maps.Keys(*s.life.gates.Load()))
 	s.core = core.New(cfg, s.incarnation > 1, time.Now())
+	if s.cfg.LeftOut != nil {
+		s.cfg.LeftOut(nil) // this life has none yet
+	}
 	s.life.handed.take() // an earlier life was told of them, or has died of it: they count as running until they end
 	s.on(core.Tick{})
 	s.drain()

@@ -58,7 +58,7 @@ func (s *step) carryOut(r *run) actors.StepEnded {
 
 // carryOn runs the step that the row is at.
 func (s *step) carryOn(r *run) actors.StepEnded {
-	r.committing.Store(false) // before anything is asked, see steps
+	r.afterCommit() // before anything is asked, see steps
 	select {
 	case <-r.gone: // while it waited in the mailbox; somebody else may be running it by now
 		return r.worthless(r.why())
@@ -76,9 +76,9 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 	r.watch.ran()
 	e := s.conclude(r, in, res, func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
-		r.committing.Store(false)
+		r.afterCommit()
 		if !s.regain(r) {
-			return r.worthless(r.why())
+			return s.unheard(r)
 		}
 		return s.conclude(r, in, fsm.RunError(ctx, r.spec, in, err), func(err error) actors.StepEnded {
 			return s.commit(r, nil, stepping.Failure(err.Error()))

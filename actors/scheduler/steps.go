@@ -27,9 +27,10 @@ type run struct {
 	at    *pg.Claimed
 	steps int
 	watch watch // of the present step; belongs to the step actor
-	// handed: the slot was given up for good or, with wants set, until there is one again. It belongs to the step actor.
-	handed bool
-	wants  atomic.Pointer[chan struct{}]
+	// handed: the slot was given up, once; with wants set it asks for one again; regained: it has got it, and keeps it. Both
+	// flags belong to the step actor.
+	handed, regained bool
+	wants            atomic.Pointer[chan struct{}]
 
 	// ctx is the step's. cancel says why it ends.
 	ctx    context.Context
@@ -42,6 +43,8 @@ type run struct {
 	goneOnce, abandonedOnce sync.Once
 	// committing: its outcome is with a flusher. The step actor sets it.
 	committing atomic.Bool
+	// suspected: a heartbeat found the row lost. While the outcome is with a flusher its own commit may be what made it look so.
+	suspected atomic.Bool
 }
 
 func newRun(m actors.RunStep) *run {
@@ -54,6 +57,16 @@ func newRun(m actors.RunStep) *run {
 func (r *run) lose(cause error) {
 	r.cancel(cause)
 	r.goneOnce.Do(func() { close(r.gone) })
+}
+
+// afterCommit ends the run if its row was found lost and an outcome's own commit cannot be what made it look so: that was refused,
+// or it kept the row. The flag is looked at after committing was taken back, and set before that is looked at: so one of the
+// two actors sees what the other has done.
+func (r *run) afterCommit() {
+	r.committing.Store(false)
+	if r.suspected.Load() {
+		r.lose(fsm.ErrLeaseLost)
+	}
 }
 
 // abandon makes the step actor return at once, whatever the step does.
@@ -130,7 +143,9 @@ func (s *steps) Receive(ctx actor.Context) {
 		s.terminated(ctx, m.Who)
 	case actors.CancelStep:
 		if r := s.runs[m.ID]; r != nil {
-			if errors.Is(m.Cause, fsm.ErrLeaseLost) && !r.committing.Load() {
+			lost := errors.Is(m.Cause, fsm.ErrLeaseLost)
+			r.suspected.CompareAndSwap(false, lost)
+			if lost && !r.committing.Load() {
 				r.lose(m.Cause)
 			} else {
 				// What made the row look lost may have been the commit of its outcome. The flusher's verdict tells.
@@ -255,6 +270,7 @@ func (s *steps) terminated(ctx actor.Context, who *actor.PID) {
 	if w == nil {
 		return
 	}
+	s.ended(ctx) // what it may have said last
 	delete(s.workers, who.GetId())
 	s.idle = slices.DeleteFunc(s.idle, func(i *worker) bool { return i == w })
 	if r := w.run; r != nil {

@@ -25,9 +25,9 @@ type fault struct {
 }
 
 // none and inFlight are the runs that a fault may repeat: none, or as many as one process has in its hands, which may have
-// been all lanes' steps.
+// been all lanes' steps, and the outcomes that wait for their commit.
 func none(*fleet) int       { return 0 }
-func inFlight(f *fleet) int { return slots * f.lanes }
+func inFlight(f *fleet) int { return 5 * slots * f.lanes }
 
 var faults = []fault{
 	{"kill -9, and a restart in its place", func(f *fleet, n *node) {

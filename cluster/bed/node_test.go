@@ -192,14 +192,14 @@ func obey(ctx context.Context, engine *gendurable.Engine, order string) error {
 }
 
 // endless is a machine that never ends by itself: with a key one step of it runs until its context ends, without one it goes
-// from step to step. It writes to the ledger when it has begun, and when the context of the step has ended.
+// from step to step in one claim. It writes to the ledger when it has begun, and when the context of the step has ended.
 func endless(ledger *pgxpool.Pool, worker int) *fsm.Machine[job] {
 	note := func(c *fsm.Call[job], event string) error {
 		_, err := ledger.Exec(context.Background(), `INSERT INTO ledger (instance, step, event, key, worker) VALUES ($1, $2, $3, $4, $5)`,
 			c.ID, c.Step, event, c.State.Key, worker)
 		return err
 	}
-	return fsm.New[job]("endless", fsm.Queue("q")).
+	return fsm.New[job]("endless", fsm.Queue("q"), fsm.Inline()).
 		Step("begin", func(ctx context.Context, c *fsm.Call[job]) (fsm.Outcome, error) {
 			if err := note(c, "started"); err != nil || c.State.Key == "" {
 				return fsm.Next("turn"), err

@@ -24,6 +24,9 @@ import (
 const (
 	firstPort = 20000
 	lastPort  = 32000
+
+	portBlock  = 200
+	portBlocks = (lastPort - firstPort) / portBlock
 )
 
 const pollInterval = 10 * time.Millisecond
@@ -241,8 +244,12 @@ var givenPorts sync.Map
 // systems take for outgoing connections, so nobody gets it by chance before the server does, or between two starts of it, and this
 // process gets it only once.
 func FreePort() int {
-	for range 1000 {
-		port := firstPort + rand.IntN(lastPort-firstPort)
+	for i := range 1000 {
+		// Another process may have been given a port on which nobody listens just now. So each begins in a block of its own.
+		port := firstPort + os.Getpid()%portBlocks*portBlock + rand.IntN(portBlock)
+		if i > portBlock {
+			port = firstPort + rand.IntN(lastPort-firstPort)
+		}
 		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
 		if err != nil {
 			continue

@@ -21,7 +21,7 @@
 -- keeps, without a lock: a stale reading costs a claim in vain or a later one, never a slot.
 -- A caller that does not know of a new gate yet must not run its keys one at a time beside others that do: such a row is left.
 -- A row whose cancel was requested is not to be run but to be ended, so neither its key nor a limit keeps it: it counts here as a
--- row without either, and gets the shard -1, which keeps it out of the index where another of its key may be. It is found as
+-- row without either, of a step that anybody knows, and gets the shard -1, which keeps it out of the index where another of its key may be. It is found as
 -- others are, by the scan that walks over the denied ones.
 -- Rows without a key and without a rate limit pay for all this with two comparisons to null. A field of a jsonb object is
 -- found by binary search, which an element of an array parameter is not.
@@ -98,7 +98,7 @@ WITH RECURSIVE lane(priority) AS (
                                JOIN public.gen_durable_buckets b ON b.kind = 'rate' AND b.key = g.rate_limit
                               WHERE c.kind = 'rate' AND c.name = split_part(g.rate_limit, ':', 1)) IS NOT FALSE
                        ELSE true END
-              AND CASE WHEN $5::text[] IS NULL THEN true
+              AND CASE WHEN $5::text[] IS NULL OR g.cancel_requested IS NOT NULL THEN true
                        ELSE (SELECT 1 FROM unnest($5::text[], $6::int[], $7::text[]) AS k(fsm, version, step)
                               WHERE k.fsm = g.fsm AND k.version = g.fsm_version AND k.step = g.step LIMIT 1) IS NULL END
               AND (g.correlation_key IS NULL OR g.correlation_guard IS NOT NULL OR 'executing' <> ALL (g.correlation_scope)

@@ -205,6 +205,10 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 		c.ask()
 	case CancelRequested:
 		c.onCancel(e)
+	case CancelsRequested:
+		for _, r := range e.Cancels {
+			c.onCancel(CancelRequested{ID: r.ID, Claim: r.Claim, Reason: r.Reason})
+		}
 	case Paused:
 		c.onPaused()
 	case Orphaned:
@@ -276,8 +280,18 @@ func (c *Core) release(ids ...int64) {
 // giveBackStuck releases the buffer when its oldest row has waited for long: its rows are hostages of steps
 // that turned out to be slow, while another node may have slots.
 func (c *Core) giveBackStuck(now time.Time) {
-	if at := c.stuckAt(); !at.IsZero() && !at.After(now) {
-		c.releaseBuffered()
+	if len(c.buffer) > 0 && !c.buffer[0].since.Add(stuck).After(now) {
+		for _, h := range c.buffer {
+			c.release(h.id)
+		}
+		c.buffer = nil
+		clear(c.buffered)
+	}
+	for id, h := range c.twins { // each waits for the end of its own earlier run
+		if !h.since.Add(stuck).After(now) {
+			c.release(id)
+			delete(c.twins, id)
+		}
 	}
 }
 

@@ -89,6 +89,8 @@ type (
 		Claim  int
 		Reason string
 	}
+	// CancelsRequested says it of many.
+	CancelsRequested struct{ Cancels []actors.CancelRequested }
 	// Paused says that the queue was paused: nothing that was claimed before is to be started. The claims themselves
 	// find nothing until the queue goes on; one that finds rows again is the end of the pause.
 	Paused struct{}
@@ -98,25 +100,26 @@ type (
 	Drain struct{ Timeout time.Duration }
 )
 
-func (ClaimResult) event()     {}
-func (AdmitResult) event()     {}
-func (InForce) event()         {}
-func (Freed) event()           {}
-func (Handed) event()          {}
-func (Returning) event()       {}
-func (Ended) event()           {}
-func (Poked) event()           {}
-func (Tick) event()            {}
-func (BeatResult) event()      {}
-func (ExtendResult) event()    {}
-func (ReleaseResult) event()   {}
-func (UnheldResult) event()    {}
-func (Running) event()         {}
-func (StepsRestarted) event()  {}
-func (CancelRequested) event() {}
-func (Paused) event()          {}
-func (Orphaned) event()        {}
-func (Drain) event()           {}
+func (ClaimResult) event()      {}
+func (AdmitResult) event()      {}
+func (InForce) event()          {}
+func (Freed) event()            {}
+func (Handed) event()           {}
+func (Returning) event()        {}
+func (Ended) event()            {}
+func (Poked) event()            {}
+func (Tick) event()             {}
+func (BeatResult) event()       {}
+func (ExtendResult) event()     {}
+func (ReleaseResult) event()    {}
+func (UnheldResult) event()     {}
+func (Running) event()          {}
+func (StepsRestarted) event()   {}
+func (CancelRequested) event()  {}
+func (CancelsRequested) event() {}
+func (Paused) event()           {}
+func (Orphaned) event()         {}
+func (Drain) event()            {}
 
 // HandedRow is a row of Handed, as it was claimed. Took is how long it held its slot.
 type HandedRow struct {

@@ -175,7 +175,7 @@ func (l *limits) deny(key limitKey, d limiter.Decision, granted int, now time.Ti
 	e.closed, e.until, e.last = true, now.Add(wait), now
 	if l.elsewhere {
 		apart := time.Duration(len(l.denied)) * openEvery
-		e.until = e.until.Truncate(apart).Add(apart)
+		e.until = e.until.Add(e.until.Truncate(apart).Add(apart).Sub(e.until)) // by the monotonic clock
 	}
 	if l.soonest.IsZero() || e.until.Before(l.soonest) {
 		l.soonest = e.until

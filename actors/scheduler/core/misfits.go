@@ -46,8 +46,8 @@ func (c *Core) strike(s pg.StepRef, forGood bool, seq uint64, now time.Time) {
 		c.misfits.list = append(c.misfits.list, s)
 		c.fx.Unknown = append(c.fx.Unknown, s)
 		c.tellMisfits()
-	} else if forGood || seq < m.seq {
-		return // one of many that were claimed together
+	} else if forGood || m.until.IsZero() || m.until.After(now) || seq < m.seq {
+		return // one of many that were claimed together, or were on their way
 	}
 	if !forGood {
 		m.pause = min(max(2*m.pause, misfitFirst), misfitMost)
@@ -61,7 +61,7 @@ func (c *Core) strike(s pg.StepRef, forGood bool, seq uint64, now time.Time) {
 // fits takes that a row of the step was committed: what does not decode are single rows. Those in between are to wait no
 // longer than need be.
 func (c *Core) fits(row *pg.Claimed) {
-	if len(c.misfits.steps) == 0 || row == nil {
+	if len(c.misfits.steps) == 0 || row == nil || row.CancelReason != nil {
 		return
 	}
 	if m := c.misfits.steps[pg.StepRef{Machine: row.Machine, Version: row.Version, Step: row.Step}]; m != nil {
