@@ -36,11 +36,18 @@ func (s *step) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case assignment:
 		s.ctx = ctx
-		if s.ends.add(finished{worker: m.worker, run: m.run, ended: s.carryOut(m.run)}) {
-			ctx.Send(ctx.Parent(), runsEnded{})
-		}
+		s.report(m, s.carryOut(m.run))
 	case actors.Crash:
 		panic("told to crash")
+	}
+}
+
+// report tells the parent of the end of a run. It is no part of Receive, whose frame is there for as long as a step runs.
+//
+//go:noinline
+func (s *step) report(m assignment, ended actors.StepEnded) {
+	if s.ends.add(finished{worker: m.worker, run: m.run, ended: ended}) {
+		s.ctx.Send(s.ctx.Parent(), runsEnded{})
 	}
 }
 
