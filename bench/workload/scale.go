@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/actors/scheduler/core"
 	"github.com/gendurable/gendurable/bench/lab"
 	"github.com/gendurable/gendurable/bench/system"
 	"github.com/gendurable/gendurable/pg"
@@ -19,7 +21,7 @@ const (
 
 var scale = []Workload{{
 	Name: "scale", Group: "scale", OnlyByName: true, Lower: true, Unit: "worst ÷ quiet", Per: "claim",
-	Title: "The engine's claim of 100 rows, against each pathology: the worst median by that of a quiet table",
+	Title: "The engine's claims of 100 rows, begun where its scheduler begins them, against each pathology: the worst median by that of a quiet table",
 	Fits: func(c system.Contender, _ system.System) bool {
 		return c.Role == system.Ours && c.Config == "default" // the statement is the same in each configuration
 	},
@@ -53,7 +55,7 @@ var pathologies = []pathology{
 	{name: "500,000 dead under an old snapshot", dead: 500_000},
 }
 
-// runScale times the engine's own claim, through its own pool, on a table for each pathology.
+// runScale times the engine's own claims, through its own pool, on a table for each pathology.
 func runScale(ctx context.Context, t *Trial) (m Measure, err error) {
 	m.More = map[string]float64{}
 	divisor := 1
@@ -148,21 +150,53 @@ func (p *prepared) timeClaims(ctx context.Context, m *Measure) (err error) {
 	if err != nil {
 		return err
 	}
-	for i := range scaleClaims + 5 {
-		start := time.Now()
-		got, err := store.Claim(ctx, pg.ClaimRequest{
-			Queue: "default", Worker: "gendurable:default@scale", Lease: time.Minute, Limit: scaleLimit,
-		})
-		took := millis(time.Since(start))
+	// What decides where a claim begins in an engine decides it here: the core of its scheduler, with slots that are free at once.
+	c := core.New(core.Config{Concurrency: scaleLimit, MaxPrefetch: 1}, false, time.Now())
+	var ended []actors.StepEnded
+	for fx := *c.On(core.Tick{}, time.Now()); len(m.Latencies) < scaleClaims+5; {
+		for _, row := range fx.Start {
+			ended = append(ended, actors.StepEnded{ID: row.ID, End: actors.EndCommitted, Delay: -1})
+		}
 		switch {
-		case err != nil:
-			return err
-		case len(got) == 0:
-			return errors.New("a claim found nothing")
-		case i >= 5: // the first ones plan and warm up
-			m.Latencies = append(m.Latencies, took)
+		case fx.Claim > 0:
+			result, err := claimAs(ctx, store, &fx)
+			if err != nil {
+				return err
+			}
+			m.Latencies = append(m.Latencies, millis(result.Took))
+			fx = *c.On(result, time.Now())
+		case len(ended) > 0:
+			fx = *c.On(core.Ended{Rows: ended}, time.Now())
+			ended = nil
+		default:
+			if err := pause(ctx, max(time.Until(fx.Wake), time.Millisecond)); err != nil {
+				return err
+			}
+			fx = *c.On(core.Tick{}, time.Now())
 		}
 	}
+	m.Latencies = m.Latencies[5:] // the first ones plan and warm up, and find out where to begin
 	slices.Sort(m.Latencies)
 	return nil
+}
+
+// claimAs makes the claim that a scheduler's core asks for.
+func claimAs(ctx context.Context, store *pg.Store, fx *core.Effects) (r core.ClaimResult, err error) {
+	report := pg.ClaimReport{Survey: fx.Survey, Horizon: fx.Ahead}
+	begun := time.Now()
+	r.Rows, err = store.Claim(ctx, pg.ClaimRequest{
+		Queue: "default", Worker: "gendurable:default@scale", Lease: time.Minute, Limit: fx.Claim, Skip: fx.Skip, Limits: fx.Limits,
+		Since: fx.Since, Others: fx.Others, Report: &report,
+	})
+	r.Took = time.Since(begun)
+	n := len(r.Rows)
+	if err == nil && n == 0 {
+		err = errors.New("a claim found nothing")
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Looked, r.Priorities, r.At, r.Ahead = report.Looked, report.Priorities, report.At, report.Ahead
+	r.LastPriority, r.LastEligible = r.Rows[n-1].Priority, r.Rows[n-1].EligibleAt
+	return r, nil
 }
