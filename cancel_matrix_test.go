@@ -290,6 +290,9 @@ func TestCancelOfWhatIsBuffered(t *testing.T) {
 			var buffered []row
 			for total := 0; len(buffered) == 0; {
 				// How far a scheduler claims ahead follows from how fast it was. On a slow day it may take more than one round.
+				if total >= 30*120 {
+					t.Fatal("in thirty rounds nothing was claimed ahead")
+				}
 				p.shutAfter(60)
 				total += c.breed(total, 120)
 				eventually(t, "all slots are held up", func() bool { return len(p.heldUp()) == 8 })

@@ -231,6 +231,9 @@ func TestCancelOfWhatAnotherProcessHasBuffered(t *testing.T) {
 	const each = 120
 	for round, buffered := 1, []int(nil); len(buffered) == 0; round++ {
 		// How far a scheduler claims ahead follows from how fast it was. On a slow day it may take more than one round.
+		if round > 30 {
+			t.Fatal("in thirty rounds nothing was claimed ahead")
+		}
 		families := c.breedMore(round, each)
 		eventually(t, "all slots are held up, or rows wait for one", func() bool {
 			buffered = c.buffered()
