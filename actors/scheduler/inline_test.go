@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -283,5 +284,32 @@ func TestAChainsGoexitAndScheduler(t *testing.T) {
 	e := h.table.look(id)
 	if e.status != pg.Executing || string(e.State) != `{"N":2}` || e.commits != 2 {
 		t.Errorf("the row is %s with %s after %d commits", e.status, e.State, e.commits)
+	}
+}
+
+// TestAChainGoesOnAfterAPause: the claim that ends the pause is known to the steps that it starts, however fast they are.
+func TestAChainGoesOnAfterAPause(t *testing.T) {
+	written := make(chan struct{})
+	h := openWith(t, func(h *house, _ *Config) {
+		var first sync.Once
+		h.written = func(pg.Outcome) { first.Do(func() { close(written) }) }
+		h.system.Root.WithSenderMiddleware(func(next actor.SenderFunc) actor.SenderFunc {
+			return func(ctx actor.SenderContext, to *actor.PID, e *actor.MessageEnvelope) {
+				next(ctx, to, e)
+				if _, starts := e.Message.(actors.RunSteps); starts {
+					select { // its queue has started it, and does nothing else before it has committed
+					case <-written:
+					case <-time.After(time.Minute):
+						t.Error("the step did not commit")
+					}
+				}
+			}
+		})
+	}, inline(10, nil))
+	h.send(actors.QueuePaused{Queue: "q"})
+	id := h.chain(pg.Claimed{})
+	h.until("the chain's end", func() bool { return h.table.look(id).status == pg.Done })
+	if n := h.counts.Yielded.Load(); n != 0 {
+		t.Errorf("it went back to its queue %d times", n)
 	}
 }

@@ -143,6 +143,7 @@ func (s *scheduler) on(e core.Event) {
 	now := time.Now()
 	fx := s.core.On(e, now)
 	s.life.tight.Store(s.core.Tight()) // before the steps that this starts could ask
+	s.life.paused.Store(s.core.Paused())
 	s.tell(fx)
 	s.call(fx)
 	s.arm(fx.Wake, now)
@@ -195,7 +196,6 @@ func (s *scheduler) arm(at, now time.Time) {
 
 // note counts and logs.
 func (s *scheduler) note(fx *core.Effects) {
-	s.life.paused.Store(s.core.Paused())
 	c := s.cfg.QueueCounters
 	c.Lost.Add(int64(fx.Lost))
 	c.CommittingNow.Store(int64(s.core.Handed())) // first: who finds nothing running finds this
