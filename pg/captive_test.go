@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -163,7 +164,7 @@ func (c *captive) reaping(want int) move {
 		if _, inside := db.(pgx.Tx); inside {
 			err = db.QueryRow(ctx, own.sql("reap"), 100).Scan(c.reaped.after(&r.Rows, &r.Queues)...)
 		} else {
-			r, err = own.ReapLeases(ctx, 100)
+			r, err = own.ReapLeases(ctx, time.Time{}, 100)
 		}
 		if err == nil && r.Rows != want {
 			err = fmt.Errorf("reaped %d rows, expected %d", r.Rows, want)

@@ -39,7 +39,7 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 	for try := 0; ; try++ {
 		args[3], report.Looked = limit, 0
 		err = onFreshPlan(ctx, s.db(), func(db DB) error {
-			rows, done, err := s.sendClaim(ctx, db, r.Queue, report, args)
+			rows, done, err := s.sendClaim(ctx, db, r, report, args)
 			if err != nil {
 				return err
 			}
@@ -58,6 +58,9 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 		}
 		limit = max(limit/4, 1)
 	}
+	if limit < r.Limit {
+		report.At, report.Priorities = time.Time{}, nil // it has not looked as far as its number of rows suggests
+	}
 	slices.SortFunc(claimed, func(a, b Claimed) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.EligibleAt.Compare(b.EligibleAt), cmp.Compare(a.ID, b.ID))
 	})
@@ -65,7 +68,7 @@ func (s *Store) claim(ctx context.Context, r ClaimRequest) (claimed []Claimed, e
 }
 
 // sendClaim sends the statement, behind what else the report asks for. done is called after the rows were read.
-func (s *Store) sendClaim(ctx context.Context, db DB, queue string, report *ClaimReport, args []any) (rows pgx.Rows, done func() error, err error) {
+func (s *Store) sendClaim(ctx context.Context, db DB, r ClaimRequest, report *ClaimReport, args []any) (rows pgx.Rows, done func() error, err error) {
 	report.Ahead = 0
 	if !report.Survey && report.Horizon <= 0 {
 		rows, err = db.Query(ctx, s.sql("claim"), args...)
@@ -73,10 +76,10 @@ func (s *Store) sendClaim(ctx context.Context, db DB, queue string, report *Clai
 	}
 	var b pgx.Batch
 	if report.Horizon > 0 {
-		b.Queue(s.sql("claim_ahead"), queue, micros(report.Horizon))
+		b.Queue(s.sql("claim_ahead"), r.Queue, micros(report.Horizon))
 	}
 	if report.Survey {
-		b.Queue(s.sql("claim_lanes"), queue)
+		b.Queue(s.sql("claim_lanes"), r.Queue, r.Since != nil)
 	}
 	b.Queue(s.sql("claim"), args...)
 	results := db.SendBatch(ctx, &b)

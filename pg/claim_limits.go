@@ -82,13 +82,15 @@ type ClaimReport struct {
 	// Ahead is in what time the queue's next row that is scheduled for later becomes eligible; 0 = none within the Horizon.
 	Ahead time.Duration
 
-	// Survey asks for Priorities and At, which costs a probe a priority and no round trip.
+	// Survey asks for Priorities and At, which costs a probe a priority and no round trip; behind ClaimRequest.Since for At alone,
+	// which costs nothing.
 	Survey bool
 
 	// Looked is how many rows could have been claimed, at most the limit; more than were when several had one key. It is 0
 	// when nothing was claimed.
 	Looked int
-	// Priorities are those of the queue's runnable rows, and At the time by which the claim judged what is eligible.
+	// Priorities are those of the queue's runnable rows, and At the time by which the claim judged what is eligible. Both are zero
+	// when it lost a race for a key and therefore claimed less than it was asked for.
 	Priorities []int16
 	At         time.Time
 }

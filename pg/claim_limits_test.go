@@ -140,8 +140,9 @@ func TestClaimSurvey(t *testing.T) {
 		t.Errorf("behind the survey are %+v", rows)
 	}
 	put(t, s, 1)
-	if rows := claimWith(t, s, r); len(rows) != 1 || rows[0].Priority != 0 {
-		t.Errorf("what came later is %+v", rows)
+	report = ClaimReport{Survey: true}
+	if rows := claimWith(t, s, r); len(rows) != 1 || rows[0].Priority != 0 || report.At.IsZero() || report.Priorities != nil {
+		t.Errorf("what came later is %+v, and the survey says %+v", rows, report)
 	}
 }
 
@@ -183,15 +184,34 @@ func TestClaimCostsItsBatch(t *testing.T) {
 // pagesOfClaim is how many buffers a claim touches that is rolled back.
 func pagesOfClaim(t *testing.T, s *Store, r ClaimRequest) int {
 	t.Helper()
-	ctx := testContext(t)
 	r.Queue, r.Worker, r.Lease = "default", alice, time.Minute
+	pages, rows := pagesAndRows(t, s, "claim", claimArgs(r)...)
+	if rows != 10 {
+		t.Errorf("it claimed %d rows", rows)
+	}
+	return pages
+}
+
+// pagesOf is how many buffers a statement touches that is rolled back and returns a row.
+func pagesOf(t *testing.T, s *Store, statement string, args ...any) int {
+	t.Helper()
+	pages, rows := pagesAndRows(t, s, statement, args...)
+	if rows != 1 {
+		t.Errorf("%s returned %d rows", statement, rows)
+	}
+	return pages
+}
+
+func pagesAndRows(t *testing.T, s *Store, statement string, args ...any) (pages, rows int) {
+	t.Helper()
+	ctx := testContext(t)
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
 	var raw []byte
-	if err := tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+s.sql("claim"), claimArgs(r)...).Scan(&raw); err != nil {
+	if err := tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+s.sql(statement), args...).Scan(&raw); err != nil {
 		t.Fatal(err)
 	}
 	var plans []struct {
@@ -204,10 +224,7 @@ func pagesOfClaim(t *testing.T, s *Store, r ClaimRequest) int {
 	if err := json.Unmarshal(raw, &plans); err != nil {
 		t.Fatal(err)
 	}
-	if plans[0].Plan.Rows != 10 {
-		t.Errorf("it claimed %d rows", plans[0].Plan.Rows)
-	}
-	return plans[0].Plan.Hit + plans[0].Plan.Read
+	return plans[0].Plan.Hit + plans[0].Plan.Read, plans[0].Plan.Rows
 }
 
 // TestSlotsOfTakenRows: whoever takes rows from their workers tells of the slots they held, with the transaction's id; a
@@ -223,7 +240,7 @@ func TestSlotsOfTakenRows(t *testing.T) {
 		"release": func(ids []int64) error { _, err := s.Release(testContext(t), alice, ids); return err },
 		"reap": func([]int64) error {
 			expire(t, s)
-			_, err := s.ReapLeases(testContext(t), 10)
+			_, err := s.ReapLeases(testContext(t), time.Time{}, 10)
 			return err
 		},
 		"reclaim": func([]int64) error {

@@ -6,30 +6,35 @@ import (
 	"time"
 )
 
-// Position is how far a pass of CollectTerminal has come. The zero value is the start.
+// Position is how far CollectTerminal has come: to the instance ID, which ended at EndedAt. The zero value is the start.
 type Position struct {
-	endedAt *time.Time
-	id      int64
+	EndedAt time.Time
+	ID      int64
 }
 
 // CollectTerminal deletes up to limit instances that ended longer ago than their retention, from a position on. It
-// returns how many, and where the next call goes on; the zero Position says that the pass is complete. It spares the
-// children of parents that are not terminal, the parents of children that are not, and what others hold locked. One
-// statement, one round trip.
+// returns how many, and where the next call goes on; fewer than the limit are all there are. It spares the children of
+// parents that are not terminal, the parents of children that are not, and what others hold locked. These, and with two
+// retentions those of the longer one, are left behind: only a call from the start finds them later. One statement, one round trip.
 func (s *Store) CollectTerminal(ctx context.Context, doneAfter, failedAfter time.Duration, from Position, limit int) (int, Position, error) {
 	var n int
-	var last Position
+	var after, last *time.Time
+	if !from.EndedAt.IsZero() {
+		after = &from.EndedAt
+	}
+	next := from
 	err := onFreshPlan(ctx, s.pool, func(db DB) error {
 		return db.QueryRow(ctx, s.sql("collect"), doneAfter.Microseconds(), failedAfter.Microseconds(), limit,
-			from.endedAt, from.id).Scan(&n, &last.endedAt, &last.id)
+			after, from.ID).Scan(&n, &last, &next.ID)
 	})
 	if err != nil {
 		return 0, from, fmt.Errorf("pg: delete ended instances: %w", err)
 	}
-	if n < limit {
-		return n, Position{}, nil
+	if last == nil {
+		return n, from, nil
 	}
-	return n, last, nil
+	next.EndedAt = *last
+	return n, next, nil
 }
 
 // sideTableRetention is how long request ids, and the rows of vanished flushers and nodes, are kept.

@@ -48,7 +48,7 @@ func TestCollectTerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			total, calls, at = total+n, calls+1, next
-			if next == (Position{}) {
+			if n < limit {
 				return total, calls
 			}
 		}
@@ -83,8 +83,19 @@ func TestCollectTerminalPassesOverLockedRows(t *testing.T) {
 	if _, err := tx.Exec(ctx, `SELECT FROM gen_durable WHERE id = $1 FOR KEY SHARE`, ids[0]); err != nil {
 		t.Fatal(err)
 	}
-	if n, next, err := s.CollectTerminal(ctx, time.Hour, time.Hour, Position{}, 100); err != nil || n != 1 || next != (Position{}) {
+	n, next, err := s.CollectTerminal(ctx, time.Hour, time.Hour, Position{}, 100)
+	if err != nil || n != 1 || next.ID != ids[1] {
 		t.Errorf("%d, %+v, %v", n, next, err)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// It is found from the start only, and an empty pass stays where it began.
+	if n, at, err := s.CollectTerminal(ctx, time.Hour, time.Hour, next, 100); err != nil || n != 0 || at != next {
+		t.Errorf("%d, %+v, %v; expected none from %+v on", n, at, err, next)
+	}
+	if n, _, err := s.CollectTerminal(ctx, time.Hour, time.Hour, Position{}, 100); err != nil || n != 1 {
+		t.Errorf("%d, %v; expected the row that was locked", n, err)
 	}
 }
 

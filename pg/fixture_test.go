@@ -156,7 +156,7 @@ func expire(t testing.TB, s *Store) {
 func reap(t testing.TB, s *Store) ReapResult {
 	t.Helper()
 	expire(t, s)
-	r, err := s.ReapLeases(testContext(t), 10000)
+	r, err := s.ReapLeases(testContext(t), time.Time{}, 10000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,13 +137,16 @@ func (s *Store) ReleaseUnheld(ctx context.Context, worker string, held []int64) 
 type ReapResult struct {
 	Rows   int      // if as many as the limit: sweep again at once
 	Queues []string // where they are, each once
+	// Next is from where on the next sweep need look, but for rows that this one had to leave: they were locked, or wait for
+	// their correlation key.
+	Next time.Time
 }
 
-// ReapLeases gives back up to limit rows whose lease has expired, with attempt + 1, and counts the crash. Any number of
-// nodes may do it at once.
-func (s *Store) ReapLeases(ctx context.Context, limit int) (ReapResult, error) {
+// ReapLeases gives back up to limit rows whose lease has expired, with attempt + 1, and counts the crash. It looks at leases
+// that expired at from or later: the Next of a sweep before, or zero for all of them. Any number of nodes may do it at once.
+func (s *Store) ReapLeases(ctx context.Context, from time.Time, limit int) (ReapResult, error) {
 	var slots slots
-	r, err := s.sweep(ctx, "reap", limit, &slots)
+	r, err := s.sweep(ctx, "reap", from, limit, &slots)
 	s.credit(slots, err)
 	if err != nil {
 		return r, fmt.Errorf("pg: reap expired leases: %w", err)
@@ -151,26 +154,34 @@ func (s *Store) ReapLeases(ctx context.Context, limit int) (ReapResult, error) {
 	return r, nil
 }
 
-// WakeDeadlines wakes up to limit parked rows whose await has timed out. Any number of nodes may do it at once.
-func (s *Store) WakeDeadlines(ctx context.Context, limit int) (ReapResult, error) {
-	r, err := s.sweep(ctx, "wake", limit, nil)
+// WakeDeadlines wakes up to limit parked rows whose await has timed out, at from or later; see ReapLeases. Any number of nodes
+// may do it at once.
+func (s *Store) WakeDeadlines(ctx context.Context, from time.Time, limit int) (ReapResult, error) {
+	r, err := s.sweep(ctx, "wake", from, limit, nil)
 	if err != nil {
 		return r, fmt.Errorf("pg: wake timed-out awaits: %w", err)
 	}
 	return r, nil
 }
 
-// sweep runs a statement that returns a number of rows and their queues, and the slots they held if held is not nil. Two rows of the original engine that enter one
-// correlation scope in one sweep are told apart by taking fewer.
-func (s *Store) sweep(ctx context.Context, name string, limit int, held *slots) (r ReapResult, err error) {
-	into := []any{&r.Rows, &r.Queues}
+// sweep runs a statement that returns a number of rows, their queues and where to go on, and the slots they held if held is not nil.
+// Two rows of the original engine that enter one correlation scope in one sweep are told apart by taking fewer.
+func (s *Store) sweep(ctx context.Context, name string, from time.Time, limit int, held *slots) (r ReapResult, err error) {
+	var since, next *time.Time
+	if !from.IsZero() {
+		since = &from
+	}
+	into := []any{&r.Rows, &r.Queues, &next}
 	if held != nil {
 		into = held.after(into...)
 	}
 	for {
 		err = onFreshPlan(ctx, s.db(), func(db DB) error {
-			return db.QueryRow(ctx, s.sql(name), limit).Scan(into...)
+			return db.QueryRow(ctx, s.sql(name), limit, since).Scan(into...)
 		})
+		if next != nil { // with a limit of 0 there is none
+			r.Next = *next
+		}
 		if !isState(err, "23505") || limit <= 1 {
 			return r, err
 		}

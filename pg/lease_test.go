@@ -61,7 +61,7 @@ func TestHeartbeat(t *testing.T) {
 	if b, err := s.ExtendOne(ctx, alice, time.Hour, ids[2]); err != nil || b.State != Lost {
 		t.Errorf("extending another's row: %+v, %v", b, err)
 	}
-	if r, err := s.ReapLeases(ctx, 10); err != nil || r.Rows != 1 {
+	if r, err := s.ReapLeases(ctx, time.Time{}, 10); err != nil || r.Rows != 1 {
 		t.Errorf("reaped %+v, %v; expected the row of the other", r, err)
 	}
 }
@@ -130,7 +130,7 @@ func TestReaper(t *testing.T) {
 	claimOne(t, s, alice)
 	letGo := held(t, s, id)
 	expireHeld := func() (int, error) {
-		r, err := s.ReapLeases(testContext(t), 10)
+		r, err := s.ReapLeases(testContext(t), time.Time{}, 10)
 		return r.Rows, err
 	}
 	if n, err := expireHeld(); n != 0 || err != nil {
@@ -176,12 +176,12 @@ func TestDeadlines(t *testing.T) {
 		parks = append(parks, o)
 	}
 	commitAll(t, s.NewCommitter("deadlines"), parks...)
-	if r, err := s.WakeDeadlines(ctx, 10); err != nil || r.Rows != 0 {
+	if r, err := s.WakeDeadlines(ctx, time.Time{}, 10); err != nil || r.Rows != 0 {
 		t.Errorf("woken too early: %+v, %v", r, err)
 	}
 	exec(t, s, `UPDATE gen_durable SET await_deadline = await_deadline - interval '150 min'`)
 	for _, want := range []int{1, 1, 0} {
-		if r, err := s.WakeDeadlines(ctx, 1); err != nil || r.Rows != want {
+		if r, err := s.WakeDeadlines(ctx, time.Time{}, 1); err != nil || r.Rows != want {
 			t.Errorf("woken %+v, %v; expected %d", r, err, want)
 		}
 	}
@@ -189,6 +189,89 @@ func TestDeadlines(t *testing.T) {
 	wantStatus(t, s, AwaitingSignal, rows[2].ID)
 	if in := get(t, s, rows[0].ID); in.Attempt != 0 || in.AwaitDeadline != nil || !slices.Equal(in.Awaits, []string{"go"}) {
 		t.Errorf("the woken row is %+v", in)
+	}
+}
+
+// TestSweepsGoOnWhereTheyEnded: after a full batch at its last lease or deadline, after a short one shortly before its own time. What
+// comes later is found from there, and what was left only from the start.
+func TestSweepsGoOnWhereTheyEnded(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	ctx := testContext(t)
+	leases, deadlines := put(t, s, 3), put(t, s, 3)
+	overdue := func() {
+		exec(t, s, `UPDATE gen_durable SET status = 'executing', locked_by = $1, attempt = 0, lease_expires_at = now() - (10 - id) * interval '1 min' WHERE id = ANY ($2)`,
+			alice, leases)
+		exec(t, s, `UPDATE gen_durable SET status = 'awaiting_signal', await_deadline = now() - (10 - id) * interval '1 min' WHERE id = ANY ($1)`, deadlines)
+	}
+	for name, sweep := range map[string]struct {
+		make func(context.Context, time.Time, int) (ReapResult, error)
+		ids  []int64
+	}{"reap": {s.ReapLeases, leases}, "wake": {s.WakeDeadlines, deadlines}} {
+		overdue()
+		at := func(from time.Time, limit, want int) time.Time {
+			t.Helper()
+			r, err := sweep.make(ctx, from, limit)
+			if err != nil || r.Rows != want {
+				t.Errorf("%s: %+v, %v; expected %d rows", name, r, err, want)
+			}
+			return r.Next
+		}
+		next := at(time.Time{}, 2, 2)
+		if due := value[time.Time](t, s, `SELECT now() - (10 - $1) * interval '1 min'`, sweep.ids[1]); due.Sub(next).Abs() > 50*time.Second {
+			t.Errorf("%s: after a full batch the next begins at %v, expected about %v", name, next, due)
+		}
+		ended := value[time.Time](t, s, `SELECT now()`)
+		last := at(next, 2, 1)
+		if last.Before(ended.Add(-time.Second)) || last.After(value[time.Time](t, s, `SELECT now()`)) {
+			t.Errorf("%s: after the end the next begins at %v, expected about a second before %v", name, last, ended)
+		}
+		overdue()
+		at(last, 10, 0)
+		at(time.Time{}, 10, 3)
+	}
+}
+
+// TestSweepsCostWhatIsDue: the pages that a sweep touches do not grow with the dead rows that an old transaction keeps, when it goes on
+// where the last one ended.
+func TestSweepsCostWhatIsDue(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	ctx := testContext(t)
+	old, err := s.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = old.Rollback(ctx) }()
+	if _, err := old.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM gen_durable`); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, s, `INSERT INTO gen_durable (fsm, step, status, locked_by, lease_expires_at)
+		SELECT 'm', 'a', 'executing', 'w', now() - interval '1 h' FROM generate_series(1, 20000)`)
+	exec(t, s, `UPDATE gen_durable SET status = 'awaiting_signal', lease_expires_at = NULL, await_deadline = now() - interval '1 h'`)
+	exec(t, s, `UPDATE gen_durable SET status = 'done', await_deadline = NULL, updated_at = now() - interval '4 h' + id * interval '1 ms'`)
+	var last Position
+	for n := 1; n > 0; {
+		if n, last, err = s.CollectTerminal(ctx, time.Hour, time.Hour, last, 20_000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := put(t, s, 1)[0]
+	from := time.Now().Add(-30 * time.Minute)
+	for name, args := range map[string][2][]any{
+		"reap":    {{10, nil}, {10, from}},
+		"wake":    {{10, nil}, {10, from}},
+		"collect": {{int64(3600e6), int64(3600e6), 10, nil, 0}, {int64(3600e6), int64(3600e6), 10, last.EndedAt, last.ID}},
+	} {
+		exec(t, s, map[string]string{
+			"reap":    `UPDATE gen_durable SET status = 'executing', lease_expires_at = now() - interval '1 min' WHERE id = $1`,
+			"wake":    `UPDATE gen_durable SET status = 'awaiting_signal', lease_expires_at = NULL, await_deadline = now() - interval '1 min' WHERE id = $1`,
+			"collect": `UPDATE gen_durable SET status = 'done', lease_expires_at = NULL, await_deadline = NULL, updated_at = now() - interval '2 h' WHERE id = $1`,
+		}[name], id)
+		all, next := pagesOf(t, s, name, args[0]...), pagesOf(t, s, name, args[1]...)
+		if next > 200 || all < 10*next {
+			t.Errorf("%s touches %d pages, and %d from where the last one ended", name, all, next)
+		}
 	}
 }
 
@@ -200,7 +283,7 @@ func TestSweepsShareTheWork(t *testing.T) {
 	ids := claimedIDs(claim(t, s, alice, 20))
 	expire(t, s)
 	held(t, s, ids[3], ids[11])
-	r, err := s.ReapLeases(testContext(t), 100)
+	r, err := s.ReapLeases(testContext(t), time.Time{}, 100)
 	if err != nil || r.Rows != 18 {
 		t.Errorf("reaped %+v, %v", r, err)
 	}

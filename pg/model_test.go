@@ -353,7 +353,7 @@ func (m *model) reap(rt *rapid.T) {
 		return
 	}
 	exec(m.t, m.s, `UPDATE gen_durable SET lease_expires_at = now() - interval '1 s' WHERE id = $1`, in.id)
-	if r, err := m.s.ReapLeases(testContext(m.t), 100); err != nil || r.Rows != 1 {
+	if r, err := m.s.ReapLeases(testContext(m.t), time.Time{}, 100); err != nil || r.Rows != 1 {
 		rt.Fatalf("reaped %+v, %v", r, err)
 	}
 	if in.crashStep != in.step {
@@ -380,7 +380,7 @@ func (m *model) wake(rt *rapid.T) {
 		return
 	}
 	exec(m.t, m.s, `UPDATE gen_durable SET await_deadline = now() WHERE id = $1`, in.id)
-	if r, err := m.s.WakeDeadlines(testContext(m.t), 100); err != nil || r.Rows != 1 {
+	if r, err := m.s.WakeDeadlines(testContext(m.t), time.Time{}, 100); err != nil || r.Rows != 1 {
 		rt.Fatalf("woken %+v, %v", r, err)
 	}
 	in.status = Runnable

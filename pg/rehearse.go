@@ -78,7 +78,7 @@ func (r Rehearsal) FireTimeouts(ctx context.Context, ids []int64) ([]int64, erro
 
 // Wake wakes whatever awaits have timed out, as an engine's sweep does.
 func (r Rehearsal) Wake(ctx context.Context) error {
-	_, err := r.store.WakeDeadlines(ctx, rehearsed)
+	_, err := r.store.WakeDeadlines(ctx, time.Time{}, rehearsed)
 	return err
 }
 
@@ -87,7 +87,7 @@ func (r Rehearsal) Bury(ctx context.Context, worker string) error {
 	if _, err := r.store.db().Exec(ctx, r.store.sql("test_expire"), worker); err != nil {
 		return fmt.Errorf("pg: end the leases of %s: %w", worker, err)
 	}
-	_, err := r.store.ReapLeases(ctx, rehearsed)
+	_, err := r.store.ReapLeases(ctx, time.Time{}, rehearsed)
 	return err
 }
 

@@ -70,7 +70,7 @@ func TestForeignScopeSignal(t *testing.T) {
 // wantWoken sweeps the deadlines once.
 func wantWoken(t *testing.T, s *Store, want int) {
 	t.Helper()
-	r, err := s.WakeDeadlines(testContext(t), 100)
+	r, err := s.WakeDeadlines(testContext(t), time.Time{}, 100)
 	if err != nil || r.Rows != want {
 		t.Errorf("the sweep woke %d, %v, expected %d", r.Rows, err, want)
 	}
@@ -116,14 +116,14 @@ func TestForeignScopesInOneBatch(t *testing.T) {
 			}
 			exec(t, s, `UPDATE gen_durable SET await_deadline = now() - interval '1 s'`)
 			foreign(t, s, Runnable, ids[:3]...)
-			r, err := s.WakeDeadlines(ctx, 500)
+			r, err := s.WakeDeadlines(ctx, time.Time{}, 500)
 			return r.Rows, err
 		},
 		"reap": func(ids []int64) (int, error) {
 			claim(t, s, alice, 500)
 			foreign(t, s, Runnable, ids[:3]...)
 			expire(t, s)
-			r, err := s.ReapLeases(ctx, 500)
+			r, err := s.ReapLeases(ctx, time.Time{}, 500)
 			return r.Rows, err
 		},
 		"release": func(ids []int64) (int, error) {

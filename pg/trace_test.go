@@ -112,9 +112,15 @@ func TestContendedClaimsAreCounted(t *testing.T) {
 		CREATE TRIGGER a_turn BEFORE UPDATE ON gen_durable FOR EACH ROW EXECUTE FUNCTION turn();
 		CREATE TRIGGER b_lose BEFORE UPDATE ON gen_durable FOR EACH ROW EXECUTE FUNCTION lose()`)
 	var contended atomic.Int64
-	rows, err := s.Claim(testContext(t), ClaimRequest{Queue: "default", Worker: alice, Lease: time.Minute, Limit: 10, Contended: &contended})
+	report := ClaimReport{Survey: true}
+	rows, err := s.Claim(testContext(t), ClaimRequest{
+		Queue: "default", Worker: alice, Lease: time.Minute, Limit: 10, Contended: &contended, Report: &report,
+	})
 	if err != nil || len(rows) != 1 || contended.Load() != 2 {
 		t.Errorf("claimed %d rows (%v) after %d lost races, expected one after two", len(rows), err, contended.Load())
+	}
+	if !report.At.IsZero() { // it has asked for fewer than whoever reads this believes
+		t.Errorf("it says how far it has looked: %+v", report)
 	}
 }
 

@@ -81,6 +81,9 @@ type gc struct {
 	life   actors.Life
 	outage *actors.Outage
 	health health
+	// at is where the next collection of terminal instances begins, unless that is at the start. A collection has it to itself.
+	at     pg.Position
+	rescan actors.Rescan
 }
 
 type (
@@ -133,17 +136,24 @@ func (g *gc) Receive(ctx actor.Context) {
 
 // collect deletes batch after batch until nothing is left, or the life ends.
 func (g *gc) collect(ctx context.Context) (c collected) {
-	var from pg.Position
+	full := g.rescan.Due(time.Now())
 	for ctx.Err() == nil {
-		var n int
+		from, begun := g.at, time.Now()
+		if full {
+			from = pg.Position{}
+		}
 		bounded, cancel := context.WithTimeout(ctx, g.Timeout)
-		n, from, c.err = g.Store.CollectTerminal(bounded, g.DoneAfter, g.FailedAfter, from, g.Batch)
+		n, next, err := g.Store.CollectTerminal(bounded, g.DoneAfter, g.FailedAfter, from, g.Batch)
 		cancel()
+		if now := time.Now(); full { // only the first statement walks what is dead
+			g.rescan.Took(now.Sub(begun), now)
+			full = false
+		}
 		c.rows += n
-		if c.err != nil {
+		if c.err = err; err != nil {
 			return c
 		}
-		if from == (pg.Position{}) {
+		if g.at = next; n < g.Batch {
 			break
 		}
 	}

@@ -59,6 +59,8 @@ type store struct {
 	dead           int64
 	fail           int // so many calls fail
 	calls          chan string
+	from           []pg.Position // where each call for terminal instances began; it ends at the position of as many as there were
+	slow           time.Duration // how long one takes that begins at the start
 }
 
 func (s *store) call(name string) error {
@@ -75,13 +77,20 @@ func (s *store) call(name string) error {
 	return nil
 }
 
-func (s *store) CollectTerminal(_ context.Context, done, failed time.Duration, _ pg.Position, limit int) (int, pg.Position, error) {
+func (s *store) CollectTerminal(_ context.Context, done, failed time.Duration, from pg.Position, limit int) (int, pg.Position, error) {
+	if from == (pg.Position{}) {
+		time.Sleep(s.slow)
+	}
+	s.mu.Lock()
+	s.from = append(s.from, from)
+	next := pg.Position{ID: int64(len(s.from))}
+	s.mu.Unlock()
 	if err := s.call("terminal"); err != nil {
-		return 0, pg.Position{}, err
+		return 0, next, err
 	}
 	n := min(s.terminal, limit)
 	s.terminal -= n
-	return n, pg.Position{}, nil
+	return n, next, nil
 }
 
 func (s *store) CollectSideTables(_ context.Context, limit int) (int, error) {
@@ -189,3 +198,37 @@ func (e *endless) CollectTerminal(ctx context.Context, _, _ time.Duration, from 
 }
 
 var _ actor.Actor = (*gc)(nil)
+
+// TestSlowCollectionsGoOnWhereTheyEnded: what an open transaction keeps is walked over for a tenth of the time; in between, after a full
+// batch and when a call has failed, they begin where the last one ended.
+func TestSlowCollectionsGoOnWhereTheyEnded(t *testing.T) {
+	t.Parallel()
+	s := &store{terminal: 25, slow: 50 * time.Millisecond, calls: make(chan string, 1)}
+	c := start(t, Config{Store: s, Every: time.Millisecond, Batch: 10, LookEvery: -1})
+	eventually(t, "the first collection", func() bool { return c.Collected.Load() == 25 })
+	s.mu.Lock()
+	failed := len(s.from)
+	s.fail = 1
+	s.mu.Unlock()
+	eventually(t, "a failure", func() bool { return c.SweepErrors.Load() == 1 })
+	eventually(t, "another look at everything", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		last := s.from[len(s.from)-1]
+		return len(s.from) > failed+2 && last == (pg.Position{})
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stayed := 0
+	for i, from := range s.from {
+		switch {
+		case from == (pg.Position{}):
+		case i == 0:
+			t.Errorf("the first collection begins at %v", from)
+		case from.ID == int64(i-1) && i >= failed && stayed == 0: // after the one that failed
+			stayed++
+		case from.ID != int64(i):
+			t.Errorf("call %d begins at %v, expected where the last one ended", i, from)
+		}
+	}
+}

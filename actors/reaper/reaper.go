@@ -14,10 +14,11 @@ import (
 	"github.com/gendurable/gendurable/pg"
 )
 
-// Store makes the sweeps; each handles at most limit rows. With a limit of 0 it only shows that the database answers.
+// Store makes the sweeps; each handles at most limit rows, and begins where from says, which is zero or the Next of a result.
+// With a limit of 0 it only shows that the database answers.
 type Store interface {
-	ReapLeases(ctx context.Context, limit int) (pg.ReapResult, error)
-	WakeDeadlines(ctx context.Context, limit int) (pg.ReapResult, error)
+	ReapLeases(ctx context.Context, from time.Time, limit int) (pg.ReapResult, error)
+	WakeDeadlines(ctx context.Context, from time.Time, limit int) (pg.ReapResult, error)
 }
 
 // Config describes the reaper. Logger and Store are required.
@@ -65,10 +66,11 @@ func Props(c Config) *actor.Props {
 
 type reaper struct {
 	Config
-	life    actors.Life
-	outage  *actors.Outage
-	backoff actors.Backoff // of the deadline sweep
-	looking actors.Backoff // of the look whether the database is back
+	life              actors.Life
+	outage            *actors.Outage
+	leases, deadlines sweep
+	backoff           actors.Backoff // of the deadline sweep
+	looking           actors.Backoff // of the look whether the database is back
 }
 
 type (
@@ -81,9 +83,43 @@ type (
 	deadlinesHit result
 )
 
+// sweep is where the sweeps of one kind stand.
+type sweep struct {
+	from   time.Time // where the next one begins, unless that is at the start
+	rescan actors.Rescan
+}
+
 type result struct {
 	pg.ReapResult
-	err error
+	err  error
+	full bool // it began at the start
+	took time.Duration
+}
+
+// begins says where a sweep that is made now begins.
+func (s *sweep) begins() time.Time {
+	if s.rescan.Due(time.Now()) {
+		return time.Time{}
+	}
+	return s.from
+}
+
+// swept takes what a sweep came to.
+func (s *sweep) swept(r result) {
+	if r.full {
+		s.rescan.Took(r.took, time.Now())
+	}
+	if r.err == nil {
+		s.from = r.Next
+	}
+}
+
+// timed makes one sweep.
+func timed(ctx context.Context, f func(context.Context, time.Time, int) (pg.ReapResult, error), from time.Time, limit int) (r result) {
+	begun := time.Now()
+	r.ReapResult, r.err = f(ctx, from, limit)
+	r.took, r.full = time.Since(begun), from.IsZero()
+	return r
 }
 
 func (r *reaper) Receive(ctx actor.Context) {
@@ -101,16 +137,17 @@ func (r *reaper) Receive(ctx actor.Context) {
 		r.looking.Reset()
 		r.life.After(r.Heartbeat, leasesDue{})
 	case leasesDue:
+		from := r.leases.begins()
 		r.call(func(ctx context.Context) any {
 			// First a look: a sweep that is sent to a database that stands still is carried out when it goes on, before
 			// any lease could be extended.
 			if err := r.look(ctx); err != nil {
 				return leasesSwept{err: err}
 			}
-			swept, err := r.Store.ReapLeases(ctx, r.Batch)
-			return leasesSwept{swept, err}
+			return leasesSwept(timed(ctx, r.Store.ReapLeases, from, r.Batch))
 		})
 	case leasesSwept:
+		r.leases.swept(result(m))
 		if r.failed("expired leases cannot be swept just now", m.err) {
 			r.life.After(r.looking.Next(), lookDue{})
 			return
@@ -122,11 +159,12 @@ func (r *reaper) Receive(ctx actor.Context) {
 		r.announce(m.Queues)
 		r.life.After(r.next(m.Rows, r.LeaseEvery), leasesDue{})
 	case deadlinesDue:
+		from := r.deadlines.begins()
 		r.call(func(ctx context.Context) any {
-			swept, err := r.Store.WakeDeadlines(ctx, r.Batch)
-			return deadlinesHit{swept, err}
+			return deadlinesHit(timed(ctx, r.Store.WakeDeadlines, from, r.Batch))
 		})
 	case deadlinesHit:
+		r.deadlines.swept(result(m))
 		if r.failed("timeouts of awaits cannot be swept just now", m.err) {
 			r.life.After(r.backoff.Next(), deadlinesDue{})
 			return
@@ -145,7 +183,7 @@ func (r *reaper) call(f func(ctx context.Context) any) {
 // look makes sure that the database answers, and soon.
 func (r *reaper) look(ctx context.Context) error {
 	begun := time.Now()
-	if _, err := r.Store.ReapLeases(ctx, 0); err != nil {
+	if _, err := r.Store.ReapLeases(ctx, time.Time{}, 0); err != nil {
 		return err
 	}
 	if took := time.Since(begun); took > r.Heartbeat/2 {

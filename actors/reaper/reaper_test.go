@@ -34,11 +34,22 @@ type store struct {
 	away              int           // so many looks fail
 	lookAt            []time.Time   // the looks that did not
 	stalled           chan struct{} // looks wait until it is closed; nil = they do not
+	// from is where each sweep began. It answers with a Next that is so many seconds after 1970 as there were sweeps.
+	from map[string][]time.Time
+	// slow is how long a sweep takes that begins at the start.
+	slow time.Duration
 }
 
-func (s *store) take(list *[]answer, name string) (pg.ReapResult, error) {
+func (s *store) take(list *[]answer, name string, from time.Time) (pg.ReapResult, error) {
+	if from.IsZero() {
+		time.Sleep(s.slow)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.from == nil {
+		s.from = map[string][]time.Time{}
+	}
+	s.from[name] = append(s.from[name], from)
 	var a answer
 	if len(*list) > 0 {
 		a, *list = (*list)[0], (*list)[1:]
@@ -50,12 +61,12 @@ func (s *store) take(list *[]answer, name string) (pg.ReapResult, error) {
 	case s.called <- name:
 	default:
 	}
-	return pg.ReapResult{Rows: a.rows, Queues: a.queues}, a.err
+	return pg.ReapResult{Rows: a.rows, Queues: a.queues, Next: time.Unix(int64(len(s.from[name])), 0)}, a.err
 }
 
-func (s *store) ReapLeases(_ context.Context, limit int) (pg.ReapResult, error) {
+func (s *store) ReapLeases(_ context.Context, from time.Time, limit int) (pg.ReapResult, error) {
 	if limit > 0 {
-		return s.take(&s.leases, "lease")
+		return s.take(&s.leases, "lease", from)
 	}
 	if s.stalled != nil {
 		<-s.stalled
@@ -70,8 +81,8 @@ func (s *store) ReapLeases(_ context.Context, limit int) (pg.ReapResult, error) 
 	return pg.ReapResult{}, nil
 }
 
-func (s *store) WakeDeadlines(context.Context, int) (pg.ReapResult, error) {
-	return s.take(&s.deadlines, "deadline")
+func (s *store) WakeDeadlines(_ context.Context, from time.Time, _ int) (pg.ReapResult, error) {
+	return s.take(&s.deadlines, "deadline", from)
 }
 
 func (s *store) times() []time.Time {
@@ -194,5 +205,44 @@ func TestNoSweepIsSentToADatabaseThatStandsStill(t *testing.T) {
 	eventually(t, "the lease sweep", func() bool { return len(s.times()) > 0 })
 	if d := s.times()[0].Sub(resumed); d < heartbeat {
 		t.Errorf("swept %v after the stall", d)
+	}
+}
+
+// TestSlowSweepsGoOnWhereTheyEnded: what an open transaction keeps is walked over for a tenth of the time; in between, and when a
+// sweep has failed, they begin where the last one ended.
+func TestSlowSweepsGoOnWhereTheyEnded(t *testing.T) {
+	t.Parallel()
+	s := &store{slow: 50 * time.Millisecond, leases: []answer{{}, {}, {err: errors.New("database is away")}}}
+	s.deadlines = s.leases
+	start(t, Config{Store: s, Heartbeat: time.Millisecond, LeaseEvery: time.Millisecond, DeadlineEvery: time.Millisecond})
+	for _, name := range []string{"lease", "deadline"} {
+		from := func() []time.Time {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return slices.Clone(s.from[name])
+		}
+		again := func() bool { return slices.ContainsFunc(from()[1:], time.Time.IsZero) }
+		eventually(t, name+" sweeps", func() bool { return len(from()) > 4 && again() })
+		for i, at := range from() {
+			want := time.Unix(int64(i), 0)
+			if i == 3 { // after the one that failed
+				want = time.Unix(2, 0)
+			}
+			if !at.Equal(want) && !at.IsZero() || i == 0 && !at.IsZero() {
+				t.Errorf("%s sweep %d begins at %v, expected %v", name, i, at, want)
+			}
+		}
+	}
+}
+
+// TestQuickSweepsLookAtEverything: nothing is left for later that costs nothing to look at.
+func TestQuickSweepsLookAtEverything(t *testing.T) {
+	t.Parallel()
+	var s sweep
+	for range 3 {
+		if from := s.begins(); !from.IsZero() {
+			t.Errorf("a sweep begins at %v", from)
+		}
+		s.swept(result{ReapResult: pg.ReapResult{Next: time.Now()}, full: true})
 	}
 }

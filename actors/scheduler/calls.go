@@ -50,7 +50,7 @@ func (s *scheduler) call(fx *core.Effects) {
 func (s *scheduler) extend(ids []int64) {
 	cfg := s.cfg
 	for _, id := range ids {
-		s.do(func(ctx context.Context) core.Event {
+		s.do(s.callTimeout(), func(ctx context.Context) core.Event {
 			beat, err := cfg.Store.ExtendOne(ctx, cfg.Worker, cfg.Lease, id)
 			beat.ID = id // also when the call failed
 			return core.ExtendResult{Beat: beat, Err: err}
@@ -81,12 +81,12 @@ func countClaim(c *actors.QueueCounters, rows int, err error) {
 
 // ask runs a call on a goroutine, see do.
 func (s *scheduler) ask(call func(context.Context) core.Event, failed func(error) core.Event) {
-	go s.do(call, failed)
+	go s.do(s.callTimeout(), call, failed)
 }
 
 // do runs a call and sends its event back. failed makes the event of a call that panicked: the core waits for an
 // answer to everything it asks.
-func (s *scheduler) do(call func(context.Context) core.Event, failed func(error) core.Event) {
+func (s *scheduler) do(timeout time.Duration, call func(context.Context) core.Event, failed func(error) core.Event) {
 	var event core.Event
 	defer func() {
 		if r := recover(); r != nil {
@@ -96,7 +96,7 @@ func (s *scheduler) do(call func(context.Context) core.Event, failed func(error)
 		}
 		s.root.Send(s.self, answer{incarnation: s.incarnation, event: event})
 	}()
-	ctx, cancel := context.WithTimeout(s.life.ctx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.life.ctx, timeout)
 	defer cancel()
 	event = call(ctx)
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -22,9 +23,17 @@ func (s *scheduler) claim(fx *core.Effects) {
 		Report: &report, Contended: &cfg.QueueCounters.Contended,
 	}
 	handed := false
-	s.ask(func(ctx context.Context) core.Event {
+	timeout := s.callTimeout()
+	full := request.Since == nil
+	if full {
+		timeout = max(timeout, time.Duration(s.life.patience.Load()))
+	}
+	go s.do(timeout, func(ctx context.Context) core.Event {
 		begun := time.Now()
 		rows, err := cfg.Store.Claim(ctx, request)
+		if full {
+			s.life.patience.Store(int64(patience(timeout, time.Since(begun), ctx.Err(), cfg.Lease)))
+		}
 		countClaim(cfg.QueueCounters, len(rows), err)
 		if cfg.Telemetry != nil && err == nil {
 			cfg.Telemetry.Claimed(cfg.Queue, rows, time.Since(begun))
@@ -63,6 +72,16 @@ func (s *scheduler) claim(fx *core.Effects) {
 		}
 		return core.ClaimResult{Err: err, Unknown: true}
 	})
+}
+
+// patience is how long the next claim that looks at everything may take, after one that has taken so long. It walks over whatever an
+// open transaction keeps, which may be more than the usual timeout allows for; one that was cut off gets twice the time. Beyond
+// the lease there is no use: it begins with the statement.
+func patience(timeout, took time.Duration, ended error, lease time.Duration) time.Duration {
+	if errors.Is(ended, context.DeadlineExceeded) {
+		return min(2*timeout, lease)
+	}
+	return min(4*took, lease)
 }
 
 // admit asks the limiter. It returns actors.ErrStopped when gone is closed first. After an error the limiter may yet admit: the

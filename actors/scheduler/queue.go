@@ -79,6 +79,8 @@ type life struct {
 
 	// draining is set once the queue is to end. The steps of inline chains read it.
 	draining atomic.Bool
+	// patience is how long a claim that looks at everything may take, if that is more than other calls may. In ns.
+	patience atomic.Int64
 	// paused is set while the queue is known to be paused. The steps of inline chains read it.
 	paused atomic.Bool
 	// tight is set while slots are in demand; handed are the rows that have given up theirs before their end.

@@ -469,3 +469,58 @@ func TestAnUnansweredClaimIsFoundAgain(t *testing.T) {
 		t.Errorf("%d runs", ran.Load())
 	}
 }
+
+// TestALookAtAllRowsMayTakeLong: as long as four times the last one, or twice what one was given that was cut off, but not longer than
+// the lease, which begins with the statement.
+func TestALookAtAllRowsMayTakeLong(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		timeout, took time.Duration
+		ended         error
+		want          time.Duration
+	}{
+		{15 * time.Second, time.Second, nil, 4 * time.Second},
+		{15 * time.Second, 10 * time.Second, nil, 40 * time.Second},
+		{40 * time.Second, 39 * time.Second, nil, time.Minute},
+		{15 * time.Second, 15 * time.Second, context.DeadlineExceeded, 30 * time.Second},
+		{40 * time.Second, 40 * time.Second, context.DeadlineExceeded, time.Minute},
+		{15 * time.Second, time.Second, context.Canceled, 4 * time.Second},
+	} {
+		if got := patience(c.timeout, c.took, c.ended, time.Minute); got != c.want {
+			t.Errorf("after %v of %v (%v) the next may take %v, expected %v", c.took, c.timeout, c.ended, got, c.want)
+		}
+	}
+}
+
+// laggard is a table whose first claim is cut off by its timeout.
+type laggard struct {
+	*table
+	given chan time.Duration
+}
+
+func (l laggard) Claim(ctx context.Context, r pg.ClaimRequest) ([]pg.Claimed, error) {
+	deadline, _ := ctx.Deadline()
+	select {
+	case l.given <- time.Until(deadline):
+		if len(l.given) == 1 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	default: // the test has seen enough
+	}
+	return l.table.Claim(ctx, r)
+}
+
+// TestAClaimThatWasCutOffGetsMoreTime: what an open transaction keeps may be more than the usual timeout allows to look at.
+func TestAClaimThatWasCutOffGetsMoreTime(t *testing.T) {
+	t.Parallel()
+	given := make(chan time.Duration, 2)
+	h := openWith(t, func(h *house, c *Config) {
+		c.Lease, c.Heartbeat = 6*time.Second, 2*time.Second
+		c.Store = laggard{h.table, given}
+	}, inline(1, nil))
+	h.until("two claims", func() bool { return len(given) == 2 })
+	if first, second := <-given, <-given; first > 1500*time.Millisecond || second <= 2*time.Second || second > 3*time.Second {
+		t.Errorf("the claims were given %v and %v, expected about 1.5 s and 3 s", first, second)
+	}
+}
