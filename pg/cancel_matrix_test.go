@@ -268,7 +268,7 @@ func TestCancelMeetsTheWake(t *testing.T) {
 						return err
 					},
 					"timeout": func(ctx context.Context, own *Store, db DB) error {
-						_, err := db.Exec(ctx, own.sql("wake"), 100)
+						_, err := db.Exec(ctx, own.sql("wake"), 100, nil)
 						return err
 					},
 				}, fmt.Sprintf(`

@@ -162,7 +162,7 @@ func (c *captive) reaping(want int) move {
 	return func(ctx context.Context, own *Store, db DB) (err error) {
 		var r ReapResult
 		if _, inside := db.(pgx.Tx); inside {
-			err = db.QueryRow(ctx, own.sql("reap"), 100).Scan(c.reaped.after(&r.Rows, &r.Queues)...)
+			err = db.QueryRow(ctx, own.sql("reap"), 100, nil).Scan(c.reaped.after(&r.Rows, &r.Queues, new(time.Time))...)
 		} else {
 			r, err = own.ReapLeases(ctx, time.Time{}, 100)
 		}

@@ -44,27 +44,23 @@ const sideTableRetention = 24 * time.Hour
 // been silent for a day, and looks at as many records of histories for some whose instance is gone. It returns how many
 // rows; call it again at once when that is limit or more. Four round trips.
 func (s *Store) CollectSideTables(ctx context.Context, limit int) (int, error) {
-	age, total := sideTableRetention.Microseconds(), 0
-	for _, sweep := range []struct {
-		name string
-		args []any
-	}{
-		{"collect_requests", []any{age, limit}},
-		{"collect_flushers", []any{age}},
-		{"collect_nodes", []any{age}},
-	} {
-		var n int
+	age := sideTableRetention.Microseconds()
+	total, err := s.collectRequests(ctx, age, limit)
+	if err != nil {
+		return 0, err
+	}
+	var n int
+	for _, sweep := range []string{"collect_flushers", "collect_nodes"} {
 		err := onFreshPlan(ctx, s.pool, func(db DB) error {
-			return db.QueryRow(ctx, s.sql(sweep.name), sweep.args...).Scan(&n)
+			return db.QueryRow(ctx, s.sql(sweep), age).Scan(&n)
 		})
 		if err != nil {
-			return total, fmt.Errorf("pg: %s: %w", sweep.name, err)
+			return total, fmt.Errorf("pg: %s: %w", sweep, err)
 		}
 		total += n
 	}
-	var n int
 	var last int64
-	err := onFreshPlan(ctx, s.pool, func(db DB) error {
+	err = onFreshPlan(ctx, s.pool, func(db DB) error {
 		return db.QueryRow(ctx, s.sql("collect_history"), s.looked.Load(), limit).Scan(&n, &last)
 	})
 	if err != nil {
@@ -72,6 +68,23 @@ func (s *Store) CollectSideTables(ctx context.Context, limit int) (int, error) {
 	}
 	s.looked.Store(last)
 	return total + n, nil
+}
+
+// collectRequests deletes request ids. After a full batch the next call goes on where it ended: what was deleted may stay in the index
+// for as long as a transaction is open.
+func (s *Store) collectRequests(ctx context.Context, age int64, limit int) (n int, err error) {
+	var last *time.Time
+	err = onFreshPlan(ctx, s.pool, func(db DB) error {
+		return db.QueryRow(ctx, s.sql("collect_requests"), age, limit, s.forgot.Load()).Scan(&n, &last)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("pg: collect_requests: %w", err)
+	}
+	if n < limit {
+		last = nil
+	}
+	s.forgot.Store(last)
+	return n, nil
 }
 
 // VacuumStats is what decides on a vacuum of our own.

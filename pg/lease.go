@@ -137,8 +137,8 @@ func (s *Store) ReleaseUnheld(ctx context.Context, worker string, held []int64) 
 type ReapResult struct {
 	Rows   int      // if as many as the limit: sweep again at once
 	Queues []string // where they are, each once
-	// Next is from where on the next sweep need look, but for rows that this one had to leave: they were locked, or wait for
-	// their correlation key.
+	// Next is from where on the next sweep need look, but for rows that this one had to leave: they were locked, wait for their
+	// correlation key, or became due before that by a transaction that is not yet committed. A sweep with a limit of 0 has it, too.
 	Next time.Time
 }
 
@@ -179,7 +179,7 @@ func (s *Store) sweep(ctx context.Context, name string, from time.Time, limit in
 		err = onFreshPlan(ctx, s.db(), func(db DB) error {
 			return db.QueryRow(ctx, s.sql(name), limit, since).Scan(into...)
 		})
-		if next != nil { // with a limit of 0 there is none
+		if next != nil {
 			r.Next = *next
 		}
 		if !isState(err, "23505") || limit <= 1 {

@@ -217,6 +217,9 @@ func TestSweepsGoOnWhereTheyEnded(t *testing.T) {
 			}
 			return r.Next
 		}
+		if now := at(time.Time{}, 0, 0); time.Since(now).Abs() > time.Minute {
+			t.Errorf("%s: a look says that the next begins at %v", name, now)
+		}
 		next := at(time.Time{}, 2, 2)
 		if due := value[time.Time](t, s, `SELECT now() - (10 - $1) * interval '1 min'`, sweep.ids[1]); due.Sub(next).Abs() > 50*time.Second {
 			t.Errorf("%s: after a full batch the next begins at %v, expected about %v", name, next, due)

@@ -210,7 +210,7 @@ func TestReaperMeetsFanOut(t *testing.T) {
 	reaping := func(want int) move {
 		return func(ctx context.Context, own *Store, db DB) error {
 			var r ReapResult
-			err := db.QueryRow(ctx, own.sql("reap"), 100).Scan(new(slots).after(&r.Rows, &r.Queues)...)
+			err := db.QueryRow(ctx, own.sql("reap"), 100, nil).Scan(new(slots).after(&r.Rows, &r.Queues, new(time.Time))...)
 			if err == nil && r.Rows != want {
 				err = fmt.Errorf("reaped %d rows, expected %d", r.Rows, want)
 			}
@@ -271,7 +271,7 @@ func TestTakenWhileTheFlushWaits(t *testing.T) {
 		expire(t, s)
 		interleave(t, s, map[string]move{
 			"reap": func(ctx context.Context, own *Store, db DB) error {
-				_, err := db.Exec(ctx, own.sql("reap"), 100)
+				_, err := db.Exec(ctx, own.sql("reap"), 100, nil)
 				return err
 			},
 			"take": func(ctx context.Context, own *Store, db DB) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -59,8 +60,9 @@ type Store struct {
 
 	text map[string]string // statement texts by name, ready to send
 
-	historic []string      // Invariant: never nil
-	looked   *atomic.Int64 // the instance up to which CollectSideTables has looked through the histories
+	historic []string                   // Invariant: never nil
+	forgot   *atomic.Pointer[time.Time] // the request id up to which CollectSideTables has deleted; nil = it begins at the start
+	looked   *atomic.Int64              // the instance up to which CollectSideTables has looked through the histories
 }
 
 // Open checks that the schema is migrated and prepares the statement texts. The pool is the one that the engine's own
@@ -104,6 +106,7 @@ func OpenOn(ctx context.Context, db DB, o Options) (*Store, error) {
 	s := &Store{
 		schema: schema, engine: o.Engine, interoperable: o.Interoperable, text: loadStatements(schema),
 		freed: o.Freed, foreign: o.ForeignLimiter, historic: append([]string{}, o.Historic...), looked: new(atomic.Int64),
+		forgot: new(atomic.Pointer[time.Time]),
 	}
 	if pool, ok := db.(*pgxpool.Pool); ok {
 		s.pool = pool

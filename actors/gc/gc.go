@@ -4,6 +4,7 @@ package gc
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -81,7 +82,8 @@ type gc struct {
 	life   actors.Life
 	outage *actors.Outage
 	health health
-	// at is where the next collection of terminal instances begins, unless that is at the start. A collection has it to itself.
+	// at is how far the collections of terminal instances have come; the next one begins there, unless that is at the start. A
+	// collection has it to itself.
 	at     pg.Position
 	rescan actors.Rescan
 }
@@ -136,38 +138,53 @@ func (g *gc) Receive(ctx actor.Context) {
 
 // collect deletes batch after batch until nothing is left, or the life ends.
 func (g *gc) collect(ctx context.Context) (c collected) {
-	full := g.rescan.Due(time.Now())
-	for ctx.Err() == nil {
-		from, begun := g.at, time.Now()
-		if full {
-			from = pg.Position{}
-		}
+	var side error
+	c.rows, c.err = g.collectTerminal(ctx)
+	c.side, side = g.collectSide(ctx)
+	c.err = errors.Join(c.err, side)
+	return c
+}
+
+func (g *gc) collectTerminal(ctx context.Context) (rows int, err error) {
+	from, full := g.at, g.rescan.Due(time.Now())
+	switch {
+	case full:
+		from = pg.Position{}
+	case from == pg.Position{}:
+		return 0, nil // it would begin at the start
+	}
+	for n := g.Batch; ctx.Err() == nil && n >= g.Batch; rows += n {
+		begun := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, g.Timeout)
-		n, next, err := g.Store.CollectTerminal(bounded, g.DoneAfter, g.FailedAfter, from, g.Batch)
+		n, from, err = g.Store.CollectTerminal(bounded, g.DoneAfter, g.FailedAfter, from, g.Batch)
 		cancel()
-		if now := time.Now(); full { // only the first statement walks what is dead
+		if now := time.Now(); full { // as a rule only the first statement walks what is dead
 			g.rescan.Took(now.Sub(begun), now)
 			full = false
 		}
-		c.rows += n
-		if c.err = err; err != nil {
-			return c
+		if err != nil {
+			if g.at == (pg.Position{}) { // from the start it may never come to an end
+				g.at.EndedAt = time.Now().Add(-min(g.DoneAfter, g.FailedAfter))
+			}
+			return rows, err
 		}
-		if g.at = next; n < g.Batch {
-			break
+		if from.EndedAt.After(g.at.EndedAt) { // one that was spared before may be far behind
+			g.at = from
 		}
 	}
-	for ctx.Err() == nil {
-		var n int
+	return rows, nil
+}
+
+func (g *gc) collectSide(ctx context.Context) (rows int, err error) {
+	for n := g.Batch; ctx.Err() == nil && n >= g.Batch; rows += n {
 		bounded, cancel := context.WithTimeout(ctx, g.Timeout)
-		n, c.err = g.Store.CollectSideTables(bounded, g.Batch)
+		n, err = g.Store.CollectSideTables(bounded, g.Batch)
 		cancel()
-		c.side += n
-		if c.err != nil || n < g.Batch {
-			return c
+		if err != nil {
+			return rows + n, err
 		}
 	}
-	return c
+	return rows, nil
 }
 
 func (g *gc) looked(m looked) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -57,24 +58,19 @@ type store struct {
 	mu             sync.Mutex
 	terminal, side int
 	dead           int64
-	fail           int // so many calls fail
+	failTerminal   int // so many calls for terminal instances fail
 	calls          chan string
 	from           []pg.Position // where each call for terminal instances began; it ends at the position of as many as there were
 	slow           time.Duration // how long one takes that begins at the start
 }
 
-func (s *store) call(name string) error {
+func (s *store) call(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case s.calls <- name:
 	default:
 	}
-	if s.fail > 0 {
-		s.fail--
-		return errors.New("database is away")
-	}
-	return nil
 }
 
 func (s *store) CollectTerminal(_ context.Context, done, failed time.Duration, from pg.Position, limit int) (int, pg.Position, error) {
@@ -83,38 +79,44 @@ func (s *store) CollectTerminal(_ context.Context, done, failed time.Duration, f
 	}
 	s.mu.Lock()
 	s.from = append(s.from, from)
-	next := pg.Position{ID: int64(len(s.from))}
-	s.mu.Unlock()
-	if err := s.call("terminal"); err != nil {
-		return 0, next, err
+	fails := s.failTerminal > 0
+	if fails {
+		s.failTerminal--
 	}
+	next := pg.Position{EndedAt: time.Unix(int64(len(s.from)), 0), ID: int64(len(s.from))}
+	s.mu.Unlock()
+	if fails {
+		return 0, next, errors.New("database is away")
+	}
+	s.call("terminal")
 	n := min(s.terminal, limit)
 	s.terminal -= n
+	if n == 0 {
+		next = from
+	}
 	return n, next, nil
 }
 
 func (s *store) CollectSideTables(_ context.Context, limit int) (int, error) {
-	if err := s.call("side"); err != nil {
-		return 0, err
-	}
+	s.call("side")
 	n := min(s.side, limit)
 	s.side -= n
 	return n, nil
 }
 
 func (s *store) VacuumStats(context.Context) (pg.VacuumStats, error) {
-	err := s.call("stats")
+	s.call("stats")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return pg.VacuumStats{Dead: s.dead, Allowed: true}, err
+	return pg.VacuumStats{Dead: s.dead, Allowed: true}, nil
 }
 
 func (s *store) Vacuum(context.Context) error {
-	err := s.call("vacuum")
+	s.call("vacuum")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dead = 0
-	return err
+	return nil
 }
 
 func start(t *testing.T, c Config) *actors.Counters {
@@ -150,7 +152,7 @@ func TestCollectsUntilABatchIsShort(t *testing.T) {
 
 func TestGoesOnAfterErrors(t *testing.T) {
 	t.Parallel()
-	s := &store{terminal: 7, fail: 3, calls: make(chan string, 1)}
+	s := &store{terminal: 7, failTerminal: 3, calls: make(chan string, 1)}
 	c := start(t, Config{Store: s, Every: time.Millisecond, LookEvery: -1})
 	eventually(t, "the rows to be deleted", func() bool { return c.Collected.Load() == 7 })
 	if n := c.SweepErrors.Load(); n != 3 {
@@ -199,36 +201,71 @@ func (e *endless) CollectTerminal(ctx context.Context, _, _ time.Duration, from 
 
 var _ actor.Actor = (*gc)(nil)
 
-// TestSlowCollectionsGoOnWhereTheyEnded: what an open transaction keeps is walked over for a tenth of the time; in between, after a full
-// batch and when a call has failed, they begin where the last one ended.
+// TestSlowCollectionsGoOnWhereTheyEnded: what an open transaction keeps is walked over for a tenth of the time. In between, after a full
+// batch, and when a call has failed or found nothing, they begin where the last row was found.
 func TestSlowCollectionsGoOnWhereTheyEnded(t *testing.T) {
 	t.Parallel()
-	s := &store{terminal: 25, slow: 50 * time.Millisecond, calls: make(chan string, 1)}
+	s := &store{terminal: 25, slow: 100 * time.Millisecond, calls: make(chan string, 1)}
 	c := start(t, Config{Store: s, Every: time.Millisecond, Batch: 10, LookEvery: -1})
-	eventually(t, "the first collection", func() bool { return c.Collected.Load() == 25 })
-	s.mu.Lock()
-	failed := len(s.from)
-	s.fail = 1
-	s.mu.Unlock()
-	eventually(t, "a failure", func() bool { return c.SweepErrors.Load() == 1 })
-	eventually(t, "another look at everything", func() bool {
+	from := func() []pg.Position {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		last := s.from[len(s.from)-1]
-		return len(s.from) > failed+2 && last == (pg.Position{})
-	})
+		return slices.Clone(s.from)
+	}
+	began := func(after int, id int64) bool {
+		return slices.ContainsFunc(from()[after:], func(p pg.Position) bool { return p.ID == id })
+	}
+	more := func(n int) bool { return len(from()) > n }
+	eventually(t, "three batches", func() bool { return c.Collected.Load() == 25 })
+	eventually(t, "a collection behind them", func() bool { return began(3, 3) })
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	stayed := 0
-	for i, from := range s.from {
-		switch {
-		case from == (pg.Position{}):
-		case i == 0:
-			t.Errorf("the first collection begins at %v", from)
-		case from.ID == int64(i-1) && i >= failed && stayed == 0: // after the one that failed
-			stayed++
-		case from.ID != int64(i):
-			t.Errorf("call %d begins at %v, expected where the last one ended", i, from)
+	failed := len(s.from)
+	s.failTerminal = 2
+	s.mu.Unlock()
+	eventually(t, "two failures", func() bool { return c.SweepErrors.Load() == 2 })
+	eventually(t, "a collection behind the last row that was found", func() bool { return more(failed+2) && began(failed+2, 3) })
+	first := from()
+	for i, want := range []int64{0, 1, 2} {
+		if first[i].ID != want {
+			t.Errorf("call %d begins at %v", i, first[i])
 		}
 	}
+	for i, p := range first[3:] {
+		if p.ID != 0 && p.ID != 3 {
+			t.Errorf("call %d begins at %v", i+3, p)
+		}
+	}
+	eventually(t, "another look at everything, which finds nothing", func() bool { return began(failed+2, 0) })
+	eventually(t, "a collection behind the last row that was found", func() bool {
+		all := from()
+		return all[len(all)-1].ID == 3 && began(failed+2, 0)
+	})
+}
+
+// TestAnEmptyStartIsNotRepeatedOutOfTurn: nothing was ever found, so nothing says where to go on.
+func TestAnEmptyStartIsNotRepeatedOutOfTurn(t *testing.T) {
+	t.Parallel()
+	s := &store{slow: 300 * time.Millisecond, calls: make(chan string, 1)}
+	start(t, Config{Store: s, Every: time.Millisecond, LookEvery: -1})
+	begun := time.Now()
+	for range 30 {
+		<-s.calls // collections of the side tables go on
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n, most := len(s.from), 2+int(time.Since(begun)/(9*s.slow)); n > most {
+		t.Errorf("%d collections began at the start, expected %d", n, most)
+	}
+}
+
+// TestAFirstCollectionMayFail: it begins at the start, and perhaps never comes to an end. The next ones begin with what is due from now on.
+func TestAFirstCollectionMayFail(t *testing.T) {
+	t.Parallel()
+	s := &store{slow: 500 * time.Millisecond, failTerminal: 1, calls: make(chan string, 1)}
+	start(t, Config{Store: s, Every: time.Millisecond, LookEvery: -1, DoneAfter: time.Hour})
+	eventually(t, "a collection from there on", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return slices.ContainsFunc(s.from, func(p pg.Position) bool { return p.ID == 0 && time.Since(p.EndedAt).Round(time.Hour) == time.Hour })
+	})
 }

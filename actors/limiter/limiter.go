@@ -114,6 +114,7 @@ type (
 	}
 	reconciled struct {
 		done limiter.Reconciled
+		took time.Duration
 		synced
 	}
 	renewed struct{ err error }
@@ -293,8 +294,9 @@ func (l *limits) reconcile() {
 	}
 	l.reconciling = true
 	l.life.GoFor(10*l.Timeout, func(ctx context.Context) any {
+		begun := time.Now()
 		done, err := l.Backend.Reconcile(ctx)
-		r := reconciled{done: done}
+		r := reconciled{done: done, took: time.Since(begun)}
 		if r.err = err; err == nil {
 			r.inForce, r.err = l.Backend.SyncConfig(ctx, limiter.Config{})
 		}
@@ -318,7 +320,7 @@ func (l *limits) reconciled(m reconciled) {
 		l.reconcile()
 		return
 	}
-	l.reconcileIn(l.Every)
+	l.reconcileIn(max(l.Every, 9*m.took)) // it walks what an open transaction keeps, and holds counters meanwhile
 }
 
 func (l *limits) renew() {

@@ -75,8 +75,11 @@ type reaper struct {
 
 type (
 	// lookDue begins the wait for a heartbeat without faults.
-	lookDue      struct{}
-	looked       struct{ err error }
+	lookDue struct{}
+	looked  struct {
+		now time.Time
+		err error
+	}
 	leasesDue    struct{}
 	deadlinesDue struct{}
 	leasesSwept  result
@@ -104,6 +107,13 @@ func (s *sweep) begins() time.Time {
 	return s.from
 }
 
+// unless says where to begin unless a sweep does: one that begins at the start may never come to an end.
+func (s *sweep) unless(at time.Time) {
+	if s.from.IsZero() {
+		s.from = at
+	}
+}
+
 // swept takes what a sweep came to.
 func (s *sweep) swept(r result) {
 	if r.full {
@@ -128,20 +138,25 @@ func (r *reaper) Receive(ctx actor.Context) {
 		r.life.After(0, lookDue{})
 		r.life.After(0, deadlinesDue{})
 	case lookDue:
-		r.call(func(ctx context.Context) any { return looked{r.look(ctx)} })
+		r.call(func(ctx context.Context) any {
+			now, err := r.look(ctx)
+			return looked{now, err}
+		})
 	case looked:
 		if r.failed("expired leases cannot be swept just now", m.err) {
 			r.life.After(r.looking.Next(), lookDue{})
 			return
 		}
 		r.looking.Reset()
+		r.leases.unless(m.now)
+		r.deadlines.unless(m.now)
 		r.life.After(r.Heartbeat, leasesDue{})
 	case leasesDue:
 		from := r.leases.begins()
 		r.call(func(ctx context.Context) any {
 			// First a look: a sweep that is sent to a database that stands still is carried out when it goes on, before
 			// any lease could be extended.
-			if err := r.look(ctx); err != nil {
+			if _, err := r.look(ctx); err != nil {
 				return leasesSwept{err: err}
 			}
 			return leasesSwept(timed(ctx, r.Store.ReapLeases, from, r.Batch))
@@ -180,16 +195,17 @@ func (r *reaper) call(f func(ctx context.Context) any) {
 	r.life.GoFor(max(r.Heartbeat, 10*time.Second), f)
 }
 
-// look makes sure that the database answers, and soon.
-func (r *reaper) look(ctx context.Context) error {
+// look makes sure that the database answers, and soon. It returns from where on what becomes due is to be seen.
+func (r *reaper) look(ctx context.Context) (time.Time, error) {
 	begun := time.Now()
-	if _, err := r.Store.ReapLeases(ctx, time.Time{}, 0); err != nil {
-		return err
+	now, err := r.Store.ReapLeases(ctx, time.Time{}, 0)
+	if err != nil {
+		return time.Time{}, err
 	}
 	if took := time.Since(begun); took > r.Heartbeat/2 {
-		return fmt.Errorf("gendurable: the database took %v to answer", took)
+		return time.Time{}, fmt.Errorf("gendurable: the database took %v to answer", took)
 	}
-	return nil
+	return now.Next, nil
 }
 
 func (r *reaper) failed(what string, err error) bool {

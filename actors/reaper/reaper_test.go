@@ -78,7 +78,7 @@ func (s *store) ReapLeases(_ context.Context, from time.Time, limit int) (pg.Rea
 		return pg.ReapResult{}, errors.New("database is away")
 	}
 	s.lookAt = append(s.lookAt, time.Now())
-	return pg.ReapResult{}, nil
+	return pg.ReapResult{Next: looked0}, nil
 }
 
 func (s *store) WakeDeadlines(_ context.Context, from time.Time, _ int) (pg.ReapResult, error) {
@@ -90,6 +90,9 @@ func (s *store) times() []time.Time {
 	defer s.mu.Unlock()
 	return slices.Clone(s.leaseAt)
 }
+
+// looked0 is the time that looks tell.
+var looked0 = time.Unix(1000, 0)
 
 // start runs a reaper and returns its counters and what it announces.
 func start(t *testing.T, c Config) (*actors.Counters, chan []string) {
@@ -221,8 +224,9 @@ func TestSlowSweepsGoOnWhereTheyEnded(t *testing.T) {
 			defer s.mu.Unlock()
 			return slices.Clone(s.from[name])
 		}
-		again := func() bool { return slices.ContainsFunc(from()[1:], time.Time.IsZero) }
-		eventually(t, name+" sweeps", func() bool { return len(from()) > 4 && again() })
+		partial := func(at time.Time) bool { return !at.IsZero() }
+		eventually(t, name+" sweeps that go on", func() bool { return len(from()) > 4 && slices.ContainsFunc(from(), partial) })
+		eventually(t, name+" sweeps that begin at the start", func() bool { return slices.ContainsFunc(from()[1:], time.Time.IsZero) })
 		for i, at := range from() {
 			want := time.Unix(int64(i), 0)
 			if i == 3 { // after the one that failed
@@ -233,6 +237,18 @@ func TestSlowSweepsGoOnWhereTheyEnded(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAFirstSweepMayFail: it begins at the start, and perhaps never comes to an end. The next ones begin where the look before it was.
+func TestAFirstSweepMayFail(t *testing.T) {
+	t.Parallel()
+	s := &store{slow: 500 * time.Millisecond, leases: []answer{{err: errors.New("timeout")}}}
+	start(t, Config{Store: s, Heartbeat: time.Millisecond, LeaseEvery: time.Millisecond, DeadlineEvery: time.Hour})
+	eventually(t, "a sweep from there on", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return slices.ContainsFunc(s.from["lease"], looked0.Equal)
+	})
 }
 
 // TestQuickSweepsLookAtEverything: nothing is left for later that costs nothing to look at.

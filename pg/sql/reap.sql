@@ -4,8 +4,8 @@
 -- Each crash counts an attempt, so there were no more crashes than attempts: the original engine's progress sets attempt
 -- back without knowing of our count.
 -- Takes the rows in lease order with SKIP LOCKED. Returns how many, their queues, from where on the next call must look, which
--- is the last lease that it took, or else a second ago (a lease is set in the future, by a statement that is committed soon),
--- and the slots they held, see release.
+-- is the last lease that it took, or else a second ago (a lease is set in the future, by a statement that is committed soon), and
+-- the slots they held, see release.
 -- A row whose correlation key (of a scope of the original engine) is occupied meanwhile is left until it is free; of several with one key, one is taken.
 -- Index: gen_durable_lease, then gen_durable_pkey from an array.
 WITH expired AS MATERIALIZED (
@@ -32,7 +32,7 @@ WITH expired AS MATERIALIZED (
      WHERE g.id = ANY (ARRAY(SELECT t.id FROM taken t))
     RETURNING g.queue
 )
-SELECT u.n, u.queues, CASE WHEN l.n < $1 THEN now() - interval '1 s' ELSE l.last END,
+SELECT u.n, u.queues, CASE WHEN l.n < $1 OR l.n = 0 THEN now() - interval '1 s' ELSE l.last END,
        coalesce(h.ids, '{}'), h.claims, h.keys, h.shards, CASE WHEN h.ids IS NOT NULL THEN pg_current_xact_id()::text::bigint ELSE 0 END
   FROM (SELECT count(*)::int AS n, coalesce(array_agg(DISTINCT r.queue), '{}') AS queues FROM reaped r) u,
        (SELECT count(*) AS n, max(e.lease_expires_at) AS last FROM expired e) l,

@@ -1,7 +1,8 @@
 -- Wakes parked rows whose await has timed out. A timeout is a wake, not a failure: attempt stays.
 -- $1 bigint limit · $2 timestamptz: deadlines before it were looked at; null = from the start
 -- Takes the rows in the order of their deadlines with SKIP LOCKED. Returns how many, their queues, and from where on the next call
--- must look, see reap.
+-- must look: the last deadline that it took, or else a second ago. One that was set by a transaction that took longer than its
+-- timeout and a second is found from the start only.
 -- Index: gen_durable_await_deadline, then gen_durable_pkey from an array.
 WITH due AS MATERIALIZED (
     SELECT g.id, g.await_deadline, CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
@@ -24,6 +25,6 @@ WITH due AS MATERIALIZED (
                             ORDER BY d.entering, d.id)))
     RETURNING g.queue
 )
-SELECT u.n, u.queues, CASE WHEN l.n < $1 THEN now() - interval '1 s' ELSE l.last END
+SELECT u.n, u.queues, CASE WHEN l.n < $1 OR l.n = 0 THEN now() - interval '1 s' ELSE l.last END
   FROM (SELECT count(*)::int AS n, coalesce(array_agg(DISTINCT w.queue), '{}') AS queues FROM woken w) u,
        (SELECT count(*) AS n, max(d.await_deadline) AS last FROM due d) l
