@@ -164,7 +164,8 @@ type sample struct {
 	table, indexes float64 // MB
 }
 
-// sample looks at the rows that ended in a stretch that is over, by the index over the time of ending.
+// sample looks at the rows that ended in a stretch that is over, by the index over the time of ending. That needs a time that stays the
+// same: with clock_timestamp the whole table is read, and judged by an ever later time.
 func (p *prepared) sample(ctx context.Context, stretch time.Duration) (s sample, err error) {
 	var n int
 	var p99 *float64
@@ -172,8 +173,8 @@ func (p *prepared) sample(ctx context.Context, stretch time.Duration) (s sample,
 		SELECT count(*), percentile_disc(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM updated_at - inserted_at) * 1000)::float8,
 		       pg_table_size('gen_durable') / 1048576.0, pg_indexes_size('gen_durable') / 1048576.0
 		  FROM gen_durable
-		 WHERE status IN ('done', 'failed') AND updated_at >= clock_timestamp() - $1 * interval '1 s' - interval '50 ms'
-		   AND updated_at < clock_timestamp() - interval '50 ms'`, stretch.Seconds()).Scan(&n, &p99, &s.table, &s.indexes)
+		 WHERE status IN ('done', 'failed') AND updated_at >= now() - $1 * interval '1 s' - interval '50 ms'
+		   AND updated_at < now() - interval '50 ms'`, stretch.Seconds()).Scan(&n, &p99, &s.table, &s.indexes)
 	s.rate = float64(n) / stretch.Seconds()
 	if p99 != nil {
 		s.p99 = *p99
