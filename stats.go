@@ -86,7 +86,7 @@ type LimitStats struct {
 // QueueStats are what one queue of this process has counted. Those ending in Now are gauges.
 type QueueStats struct {
 	// RunningNow are rows that hold a slot; BufferedNow are rows that were claimed ahead and wait for one; CommittingNow are
-	// rows that gave up theirs because their step has ended, and whose outcome is being committed.
+	// rows that gave up theirs because their step has ended, and whose outcome is being committed, or whose next step waits for one.
 	RunningNow, BufferedNow, CommittingNow int64
 	// AbandonedNow are goroutines of steps that were given up and still run.
 	AbandonedNow int64
@@ -100,8 +100,8 @@ type QueueStats struct {
 	// Ended are runs that ended, in whatever way (a step, or an inline chain of steps): the sum of Committed, Stale, Vanished, Abandoned and GivenBack.
 	Ended, Committed, Stale, Vanished, Abandoned, GivenBack int64
 	// Continued are steps that were committed and went on to the next one in the same task, without a claim. Yielded are
-	// chains of such steps that went back to their queue although they asked to go on: after InlineLimit steps, or
-	// because the step was cancelled or the queue drained.
+	// chains of such steps that went back to their queue although they asked to go on: after InlineLimit steps, because the
+	// step was cancelled or the queue drained or paused, or because they found no slot.
 	Continued, Yielded int64
 	// NotRun are rows that were failed instead of run: cancelled, too many crashes, too many attempts.
 	NotRun int64

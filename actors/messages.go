@@ -156,12 +156,16 @@ type CancelRequested struct {
 // CancelsRequested tells a queue's scheduler of many of them at once, so that what another node says of many costs one message.
 type CancelsRequested struct{ Cancels []CancelRequested }
 
-// ListRunning asks the steps actor what runs (a restarted scheduler does). It answers with Running.
-type ListRunning struct{}
+// ListRunning asks the steps actor what runs (a restarted scheduler does). It answers with Running. Life is the asking scheduler's: an
+// answer to an earlier one may be older than what that one has done since.
+type ListRunning struct{ Life int64 }
 
 // Running answers ListRunning. Committing are those of the IDs whose outcome is in the hands of a flusher: it may be committed
-// already.
-type Running struct{ IDs, Committing []int64 }
+// already. Life is that of the question.
+type Running struct {
+	IDs, Committing []int64
+	Life            int64
+}
 
 // Drain stops claiming, releases what is buffered, lets running steps finish until Timeout, then cancels their
 // contexts and leaves what still runs to the lease. root → queue → scheduler. The scheduler answers by closing Done.

@@ -20,8 +20,8 @@ type QueueCounters struct {
 	// Ended are runs that ended, in whatever way (a step, or an inline chain of steps): the sum of Committed, Stale, Vanished, Abandoned and GivenBack.
 	Ended, Committed, Stale, Vanished, Abandoned, GivenBack atomic.Int64
 	// Continued are steps that were committed and went on to the next one in the same task, without a claim. Yielded are
-	// chains of such steps that went back to their queue although they asked to go on: after InlineLimit steps, or
-	// because the step was cancelled or the queue drained.
+	// chains of such steps that went back to their queue although they asked to go on: after InlineLimit steps, because the
+	// step was cancelled or the queue drained or paused, or because they found no slot.
 	Continued, Yielded atomic.Int64
 	// NotRun are rows that were failed instead of run: cancelled, too many crashes, too many attempts.
 	NotRun atomic.Int64

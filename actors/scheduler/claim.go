@@ -24,7 +24,7 @@ func (s *scheduler) claim(fx *core.Effects) {
 	}
 	handed := false
 	timeout := s.callTimeout()
-	full := request.Since == nil
+	full, passed := request.Since == nil, fx.Passed
 	if full {
 		timeout = max(timeout, time.Duration(s.life.patience.Load()))
 	}
@@ -32,7 +32,7 @@ func (s *scheduler) claim(fx *core.Effects) {
 		begun := time.Now()
 		rows, err := cfg.Store.Claim(ctx, request)
 		if full {
-			s.life.patience.Store(int64(patience(timeout, time.Since(begun), ctx.Err(), cfg.Lease)))
+			s.life.patience.Store(int64(patience(timeout, time.Since(begun), ctx.Err(), cfg.Lease/2)))
 		}
 		countClaim(cfg.QueueCounters, len(rows), err)
 		if cfg.Telemetry != nil && err == nil {
@@ -43,7 +43,7 @@ func (s *scheduler) claim(fx *core.Effects) {
 		}
 		result := core.ClaimResult{
 			Rows: rows, Looked: report.Looked, Took: time.Since(begun), Priorities: report.Priorities, At: report.At,
-			Ahead: report.Ahead,
+			Ahead: report.Ahead, Gained: passed.Among(rows),
 		}
 		if n := len(rows); n > 0 {
 			result.LastPriority, result.LastEligible = rows[n-1].Priority, rows[n-1].EligibleAt
@@ -75,13 +75,13 @@ func (s *scheduler) claim(fx *core.Effects) {
 }
 
 // patience is how long the next claim that looks at everything may take, after one that has taken so long. It walks over whatever an
-// open transaction keeps, which may be more than the usual timeout allows for; one that was cut off gets twice the time. Beyond
-// the lease there is no use: it begins with the statement.
-func patience(timeout, took time.Duration, ended error, lease time.Duration) time.Duration {
+// open transaction keeps, which may be more than the usual timeout allows for; one that was cut off gets twice the time. It has an
+// end, because the leases of what it brings begin with the statement.
+func patience(timeout, took time.Duration, ended error, most time.Duration) time.Duration {
 	if errors.Is(ended, context.DeadlineExceeded) {
-		return min(2*timeout, lease)
+		return min(2*timeout, most)
 	}
-	return min(4*took, lease)
+	return min(4*took, most)
 }
 
 // admit asks the limiter. It returns actors.ErrStopped when gone is closed first. After an error the limiter may yet admit: the

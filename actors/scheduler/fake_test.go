@@ -265,6 +265,8 @@ type house struct {
 	counts  *actors.QueueCounters
 	// refuse, when set, decides about each commit before the table sees it; nil = let it through.
 	refuse func(pg.Outcome) error
+	// held, when set, is given each commit to make it when it likes, on any goroutine.
+	held func(commit func())
 	// written, when set, is called between each commit and its answer.
 	written func(pg.Outcome)
 }
@@ -292,17 +294,11 @@ func openWith(t *testing.T, change func(*house, *Config), defs ...fsm.Definition
 	}
 	flusher := h.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 		if m, ok := ctx.Message().(actors.Commit); ok {
-			if h.refuse != nil {
-				if err := h.refuse(m.Outcome); err != nil {
-					m.Reply <- actors.Committed{Err: err}
-					return
-				}
+			if h.held != nil {
+				h.held(func() { h.commit(m) })
+			} else {
+				h.commit(m)
 			}
-			v := h.table.flush(m.Outcome)
-			if h.written != nil {
-				h.written(m.Outcome)
-			}
-			m.Reply <- actors.Committed{Verdict: v, Next: h.table.next(v)}
 		}
 	}))
 	h.flusher = flusher
@@ -323,6 +319,20 @@ func openWith(t *testing.T, change func(*house, *Config), defs ...fsm.Definition
 		h.stop(flusher)
 	})
 	return h
+}
+
+func (h *house) commit(m actors.Commit) {
+	if h.refuse != nil {
+		if err := h.refuse(m.Outcome); err != nil {
+			m.Reply <- actors.Committed{Err: err}
+			return
+		}
+	}
+	v := h.table.flush(m.Outcome)
+	if h.written != nil {
+		h.written(m.Outcome)
+	}
+	m.Reply <- actors.Committed{Verdict: v, Next: h.table.next(v)}
 }
 
 // stop stops an actor and waits for its end.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gendurable/gendurable/actors"
@@ -41,54 +42,102 @@ func (g *gathering[T]) take() []T {
 type (
 	// handedOver tells the scheduler that life.handed has rows.
 	handedOver struct{ actors.Quiet }
-	// returning asks the scheduler for a slot for a run that has given up its own.
+	// returning asks the scheduler for slots for runs that have given up their own: those of life.returning, or with life not 0, of
+	// an actors.ListRunning, these.
 	returning struct {
 		actors.Quiet
-		id int64
+		rows []core.ReturningRow
+		life int64
 	}
-	// resume tells the steps actor which of those have got one.
+	// resume tells the steps actor what became of such wishes.
 	resume struct {
 		actors.Quiet
-		ids []int64
+		rows []core.Resumed
 	}
 )
 
-// handOver gives up the run's slot, once: its outcome is with a flusher, and no code of it runs while it waits. While nobody
-// waits for a slot that is not worth a message.
-func (s *step) handOver(r *run) {
-	if r.handed || !s.life.tight.Load() {
+// slot is what a run knows of its slot. It belongs to the step actor, but for wants.
+type slot struct {
+	given bool          // it has given it up, for the turn-th time
+	turn  int32         // how often it has
+	since time.Time     // when it got it
+	step  time.Time     // when the present step began in it
+	held  time.Duration // for how long it had it before
+	// wants is the turn after which it waits for one; 0 = it does not. Whoever takes it back tells so by answer.
+	wants  atomic.Int32
+	chain  atomic.Bool // what waits is the next step of a chain
+	answer chan bool   // whether it has got one
+}
+
+// took is for how long the run has had a slot.
+func (s *slot) took(now time.Time) time.Duration {
+	if s.given {
+		return s.held
+	}
+	return s.held + now.Sub(s.since)
+}
+
+// handOver gives up the run's slot: its outcome is with a flusher, and no code of it runs while it waits. While nobody waits for a slot
+// that is not worth a message. A chain that goes on gives it up if its step was shorter than commits are: then most slots would
+// wait for the disk most of the time.
+func (s *step) handOver(r *run, goesOn bool, now time.Time) {
+	if r.slot.given || !s.life.tight.Load() {
 		return
 	}
-	r.handed = true
-	if s.life.handed.add(core.HandedRow{Row: r.row, Took: time.Since(r.begun)}) {
+	if goesOn && now.Sub(r.slot.step) >= time.Duration(s.life.commitTook.Load()) {
+		return
+	}
+	r.slot.held, r.slot.given = r.slot.took(now), true
+	r.slot.turn++
+	h := core.HandedRow{Row: r.row, Turn: int(r.slot.turn)}
+	if !goesOn {
+		h.Took = max(r.slot.held, 1)
+	}
+	if s.life.handed.add(h) {
 		s.ctx.Send(s.scheduler, handedOver{})
 	}
 }
 
-// regain waits for a slot if the run has given up its own; false = nobody waits for the run any more, or it was interrupted.
-// Whoever gets it keeps it to its end, also over the further steps of a chain. A scheduler that fails meanwhile asks the steps actor
-// what runs, which then repeats the wish.
-func (s *step) regain(r *run) bool {
+// regain waits for a slot if the run has given up its own; false = it is to go on without one: nobody waits for it any more, it was
+// interrupted, or it is a chain and there is none to be had soon. A scheduler that fails meanwhile asks the steps actor what
+// runs, which then repeats the wish.
+func (s *step) regain(r *run, chain bool) bool {
 	select {
 	case <-r.gone:
 		return false
 	default:
 	}
-	if !r.handed || r.regained {
+	if !r.slot.given {
 		return true
 	}
-	slot := make(chan struct{})
-	r.wants.Store(&slot)
-	s.ctx.Send(s.scheduler, returning{id: r.row.ID})
+	if r.slot.answer == nil {
+		r.slot.answer = make(chan bool, 1)
+	}
+	r.slot.chain.Store(chain)
+	r.slot.wants.Store(r.slot.turn)
+	if s.life.returning.add(core.ReturningRow{Row: r.row, Turn: int(r.slot.turn), Chain: chain}) {
+		s.ctx.Send(s.scheduler, returning{})
+	}
+	var got bool
 	select {
-	case <-slot:
-		r.regained = true
-		return true
+	case got = <-r.slot.answer:
 	case <-r.gone:
+		got = s.waitNoLonger(r)
 	case <-r.ctx.Done():
+		got = s.waitNoLonger(r)
 	}
-	r.wants.Store(nil)
-	return false
+	if got {
+		r.slot.given, r.slot.since = false, time.Now()
+	}
+	return got
+}
+
+// waitNoLonger takes the run's wish back, or the answer to it.
+func (s *step) waitNoLonger(r *run) bool {
+	if r.slot.wants.CompareAndSwap(r.slot.turn, 0) {
+		return false
+	}
+	return <-r.slot.answer // it is on its way
 }
 
 // unheard is the end of a run whose outcome was refused and whose error handler was not called.
@@ -104,9 +153,15 @@ func (s *step) unheard(r *run) actors.StepEnded {
 	return s.commit(r, nil, putBack(r))
 }
 
-// resume is told that the run has a slot again.
-func (r *run) resume() {
-	if slot := r.wants.Swap(nil); slot != nil {
-		close(*slot)
+// resume answers the run's wish for a slot.
+func (r *run) resume(turn int, got bool) {
+	if r.slot.wants.CompareAndSwap(int32(turn), 0) {
+		r.slot.answer <- got
 	}
+}
+
+// wish is what the run waits for, if it does.
+func (r *run) wish() (w core.ReturningRow, waits bool) {
+	turn := int(r.slot.wants.Load())
+	return core.ReturningRow{Row: r.row, Turn: turn, Chain: r.slot.chain.Load()}, turn > 0
 }

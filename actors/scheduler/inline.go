@@ -76,6 +76,11 @@ func (s *step) interrupted(r *run) bool {
 	return s.life.draining.Load() || s.life.paused.Load() || r.ctx.Err() != nil
 }
 
+// mayGoOn reports whether the chain may begin another step, once it has a slot for it.
+func (s *step) mayGoOn(r *run) bool {
+	return !s.interrupted(r) && s.regain(r, true) && !s.interrupted(r) // it may have waited
+}
+
 // stay turns a Next into one that keeps the row claimed.
 func stay(o *pg.Outcome, row *pg.Claimed) {
 	o.Kind = pg.KindContinue

@@ -83,9 +83,13 @@ type life struct {
 	patience atomic.Int64
 	// paused is set while the queue is known to be paused. The steps of inline chains read it.
 	paused atomic.Bool
-	// tight is set while slots are in demand; handed are the rows that have given up theirs before their end.
-	tight  atomic.Bool
-	handed gathering[core.HandedRow]
+	// tight is set while slots are in demand; handed are the rows that have given up theirs before their end, and returning those
+	// that want one again.
+	tight     atomic.Bool
+	handed    gathering[core.HandedRow]
+	returning gathering[core.ReturningRow]
+	// commitTook is how long the last outcome waited for its flusher's answer, in ns.
+	commitTook atomic.Int64
 
 	// gates are the names of the gates in force; the steps of inline chains read them. Invariant: the map is not changed.
 	gates atomic.Pointer[map[string]bool]

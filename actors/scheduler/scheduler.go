@@ -59,7 +59,12 @@ func (s *scheduler) Receive(ctx actor.Context) {
 			clear(rows)
 		}
 	case returning:
-		s.on(core.Returning{ID: m.id})
+		switch {
+		case m.life == s.incarnation:
+			s.on(core.Returning{Rows: m.rows})
+		case m.life == 0 && s.core.Known():
+			s.returning()
+		}
 	case answer:
 		s.answered(m)
 	case tick:
@@ -80,7 +85,10 @@ func (s *scheduler) Receive(ctx actor.Context) {
 	case actors.QueuePaused:
 		s.on(core.Paused{})
 	case actors.Running:
-		s.on(core.Running{IDs: m.IDs, Committing: m.Committing})
+		if m.Life == s.incarnation {
+			s.on(core.Running{IDs: m.IDs, Committing: m.Committing})
+			s.returning() // those that came before it was known what runs
+		}
 	case stepsRestarted:
 		s.on(core.StepsRestarted{})
 	case actors.Drain:
@@ -99,7 +107,8 @@ func (s *scheduler) start(ctx actor.Context) {
 	if s.cfg.LeftOut != nil {
 		s.cfg.LeftOut(nil) // this life has none yet
 	}
-	s.life.handed.take() // an earlier life was told of them, or has died of it: they count as running until they end
+	s.life.returning.take() // they ask again: see steps
+	s.life.handed.take()    // an earlier life was told of them, or has died of it: they count as running until they end
 	s.on(core.Tick{})
 	s.drain()
 }
@@ -138,6 +147,12 @@ func (s *scheduler) answered(m answer) {
 	}
 }
 
+func (s *scheduler) returning() {
+	if rows := s.life.returning.take(); len(rows) > 0 {
+		s.on(core.Returning{Rows: rows})
+	}
+}
+
 // on feeds the core and does what it asks for.
 func (s *scheduler) on(e core.Event) {
 	now := time.Now()
@@ -169,10 +184,10 @@ func (s *scheduler) tell(fx *core.Effects) {
 		s.root.Send(s.steps, actors.RunSteps{Steps: start})
 	}
 	if len(fx.Resume) > 0 {
-		s.root.Send(s.steps, resume{ids: fx.Resume})
+		s.root.Send(s.steps, resume{rows: fx.Resume})
 	}
 	if fx.AskRunning {
-		s.root.Send(s.steps, actors.ListRunning{})
+		s.root.Send(s.steps, actors.ListRunning{Life: s.incarnation})
 	}
 	if len(fx.LostSlots) > 0 && s.cfg.Limiter != nil {
 		s.root.Send(s.cfg.Limiter, actors.CreditSlots{Lost: fx.LostSlots})

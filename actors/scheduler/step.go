@@ -71,20 +71,27 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 		return r.worthless(r.why())
 	default:
 	}
-	if r.steps > 0 && s.interrupted(r) {
+	if r.steps > 0 && !s.mayGoOn(r) {
+		select {
+		case <-r.gone:
+			return r.worthless(r.why())
+		default:
+		}
+		s.cfg.QueueCounters.Yielded.Add(1)
 		r.watch = watch{skipped: true}
 		return s.commit(r, nil, putBack(r))
 	}
 	r.steps++
 	in := stepping.Input(r.at, s.cfg.Limits, s.cfg.Store)
 	in.Grace, in.Abandon = s.cfg.StepGrace, r.abandoned
+	r.slot.step = time.Now()
 	ctx := s.begin(r)
 	res := fsm.Run(ctx, r.spec, in)
 	r.watch.ran()
 	e := s.conclude(r, in, res, func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
 		r.afterCommit()
-		if !s.regain(r) {
+		if !s.regain(r, false) {
 			return s.unheard(r)
 		}
 		return s.conclude(r, in, fsm.RunError(ctx, r.spec, in, err), func(err error) actors.StepEnded {
@@ -195,9 +202,8 @@ func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 		}
 		s.reply = nil
 		s.ctx.Send(s.flusher(r.at), actors.Commit{Outcome: o, Queue: r.at.Queue, Gone: r.gone, Reply: reply})
-		if o.Kind != pg.KindContinue { // the next step of a chain runs in the same slot
-			s.handOver(r)
-		}
+		sent := time.Now()
+		s.handOver(r, o.Kind == pg.KindContinue, sent)
 		var answer actors.Committed
 		select {
 		case answer = <-reply:
@@ -209,6 +215,7 @@ func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 			}
 		}
 		s.reply = reply
+		s.life.commitTook.Store(int64(time.Since(sent)))
 		if !errors.Is(answer.Err, actors.ErrRestarting) {
 			return answer, answer.Err
 		}

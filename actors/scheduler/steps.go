@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gendurable/gendurable/actors"
+	"github.com/gendurable/gendurable/actors/scheduler/core"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/limiter"
 	"github.com/gendurable/gendurable/pg"
@@ -18,19 +19,15 @@ import (
 
 // run is one run of a row. The steps actor makes it and may end it; a step actor carries it out.
 type run struct {
-	row   *pg.Claimed // as it was claimed
-	spec  *fsm.Spec   // nil only when the row's cancel was requested
-	begun time.Time
+	row  *pg.Claimed // as it was claimed
+	spec *fsm.Spec   // nil only when the row's cancel was requested
 
 	// at is the row as the present step finds it: row itself, or what an inline chain has made of it. steps is how many
 	// steps the chain has begun. Both belong to the step actor.
 	at    *pg.Claimed
 	steps int
 	watch watch // of the present step; belongs to the step actor
-	// handed: the slot was given up, once; with wants set it asks for one again; regained: it has got it, and keeps it. Both
-	// flags belong to the step actor.
-	handed, regained bool
-	wants            atomic.Pointer[chan struct{}]
+	slot  slot
 
 	// ctx is the step's. cancel says why it ends.
 	ctx    context.Context
@@ -48,7 +45,8 @@ type run struct {
 }
 
 func newRun(m actors.RunStep) *run {
-	r := &run{row: m.Claimed, at: m.Claimed, spec: m.Spec, begun: time.Now(), gone: make(chan struct{}), abandoned: make(chan struct{})}
+	r := &run{row: m.Claimed, at: m.Claimed, spec: m.Spec, gone: make(chan struct{}), abandoned: make(chan struct{})}
+	r.slot.since = time.Now()
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	return r
 }
@@ -76,7 +74,7 @@ func (r *run) abandon(cause error) {
 }
 
 func (r *run) ended(end actors.StepEnd, delay time.Duration) actors.StepEnded {
-	return actors.StepEnded{ID: r.row.ID, End: end, Delay: delay, Took: time.Since(r.begun)}
+	return actors.StepEnded{ID: r.row.ID, End: end, Delay: delay, Took: r.slot.took(time.Now())}
 }
 
 // steps is the parent of the step actors, and the truth about what runs.
@@ -159,16 +157,20 @@ func (s *steps) Receive(ctx actor.Context) {
 			}
 		}
 	case actors.ListRunning:
-		ctx.Send(s.scheduler, s.running())
-		for id, r := range s.runs {
-			if r.wants.Load() != nil {
-				ctx.Send(s.scheduler, returning{id: id}) // the scheduler that was asked may be gone
+		ctx.Send(s.scheduler, s.running(m.Life))
+		var wishes []core.ReturningRow
+		for _, r := range s.runs {
+			if w, waits := r.wish(); waits {
+				wishes = append(wishes, w)
 			}
 		}
+		if len(wishes) > 0 {
+			ctx.Send(s.scheduler, returning{rows: wishes, life: m.Life}) // the scheduler that was asked may be gone
+		}
 	case resume:
-		for _, id := range m.ids {
-			if r := s.runs[id]; r != nil {
-				r.resume()
+		for _, a := range m.rows {
+			if r := s.runs[a.ID]; r != nil {
+				r.resume(a.Turn, !a.PutBack)
 			}
 		}
 	case sweep:
@@ -186,8 +188,8 @@ func (s *steps) Receive(ctx actor.Context) {
 	}
 }
 
-func (s *steps) running() actors.Running {
-	m := actors.Running{IDs: make([]int64, 0, len(s.runs))}
+func (s *steps) running(life int64) actors.Running {
+	m := actors.Running{IDs: make([]int64, 0, len(s.runs)), Life: life}
 	for id, r := range s.runs {
 		m.IDs = append(m.IDs, id)
 		if r.committing.Load() {

@@ -89,8 +89,13 @@ type held struct {
 	// doubted is when a beat found it lost, as a seq; 0 = it did not, or it has been told. The beat may have been read after the
 	// commit of the row's own outcome, whose report is on its way.
 	doubted uint64
-	// handed: its outcome is with a flusher and it holds no slot. returned: it asked for one nevertheless, which it does once.
-	handed, returned bool
+	// handed: it has given up its slot. turn counts how often it did, as far as is known, and wish is the last turn after which it
+	// asked for one again; then it waits in returns since wished.
+	handed     bool
+	turn, wish int
+	wished     time.Time
+	chain      bool // what it waits for is the next step of a chain
+	counted    bool // its end has been counted, see demand
 }
 
 // Core is the state of one queue's scheduler. Not safe for concurrent use.
@@ -155,6 +160,9 @@ func (c *Core) Buffered() int { return len(c.buffer) + len(c.twins) }
 // Misfits is the number of steps that this process was found unable to run, and that are not forgotten.
 func (c *Core) Misfits() int { return len(c.misfits.list) }
 
+// Known reports whether it knows what runs, which a core that took over does not at first.
+func (c *Core) Known() bool { return c.known }
+
 // On takes one event and answers with what is to be done. The answer is valid until the next call.
 func (c *Core) On(e Event, now time.Time) *Effects {
 	c.fx.reset()
@@ -174,7 +182,7 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 	case Handed:
 		c.onHanded(e, now)
 	case Returning:
-		c.onReturning(e)
+		c.onReturning(e, now)
 	case Ended:
 		for _, r := range e.Rows {
 			c.onEnded(r, now)
@@ -225,7 +233,7 @@ func (c *Core) decide(now time.Time) {
 	if !c.known {
 		c.ask()
 	}
-	c.resumeRows()
+	c.resumeRows(now)
 	c.startRows()
 	c.giveBackStuck(now)
 	c.decideDrain(now)
@@ -335,7 +343,8 @@ func (c *Core) onEnded(e actors.StepEnded, now time.Time) {
 	}
 	if h.handed {
 		c.handed--
-	} else {
+	}
+	if !h.counted {
 		c.demand.ended(e.Took, now)
 	}
 	switch e.End {

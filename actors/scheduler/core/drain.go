@@ -82,6 +82,7 @@ func (c *Core) nextWake(now time.Time) time.Time {
 		add(c.beat.next)
 	}
 	add(c.stuckAt())
+	add(c.returnsUntil())
 	if !c.unheld.inFlight && !c.supply.claim.inFlight {
 		add(c.unheld.due)
 	}

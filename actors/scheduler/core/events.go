@@ -25,6 +25,8 @@ type (
 		Pending int
 		// Looked is how many rows could have been claimed, if that is more than were.
 		Looked int
+		// Gained is how many of the rows, pending ones included, are among those that Effects.Passed says.
+		Gained int
 		// Ahead answers Effects.Ahead: in what time the next row becomes eligible that is scheduled for later; 0 = none does.
 		Ahead time.Duration
 		// Priorities, At and the place of the least urgent row, pending ones included, answer Effects.Survey.
@@ -47,8 +49,8 @@ type (
 	// Handed says that the outcomes of running rows are with a flusher: their code has ended. As a rule each precedes the row's
 	// Ended; one that comes later says nothing.
 	Handed struct{ Rows []HandedRow }
-	// Returning says that a row whose outcome was with a flusher has to run code again. It may be repeated.
-	Returning struct{ ID int64 }
+	// Returning says that rows which have given up their slots have to run code again. It may be repeated.
+	Returning struct{ Rows []ReturningRow }
 	// Ended says that started rows are through, in whatever way.
 	Ended struct{ Rows []actors.StepEnded }
 	// Poked says that the queue has runnable work, or will have it In from now.
@@ -121,10 +123,27 @@ func (Paused) event()           {}
 func (Orphaned) event()         {}
 func (Drain) event()            {}
 
-// HandedRow is a row of Handed, as it was claimed. Took is how long it held its slot.
+// HandedRow is a row of Handed, as it was claimed, that gives up its slot for the Turn-th time. Took is for how long it has held slots, in
+// all; 0 when it is to run another step before it ends.
 type HandedRow struct {
 	Row  *pg.Claimed
+	Turn int
 	Took time.Duration
+}
+
+// ReturningRow is a row of Returning, as it was claimed. Turn is how often it has given up its slot. One with the next step of a chain
+// can be put back instead of waiting for long.
+type ReturningRow struct {
+	Row   *pg.Claimed
+	Turn  int
+	Chain bool
+}
+
+// Resumed tells a returning row, by the Turn in which it asked, that it has a slot again, or that it is to be put back.
+type Resumed struct {
+	ID      int64
+	Turn    int
+	PutBack bool
 }
 
 // Effects is the work that an event asks for. Everything in it is to be carried out in the order of the fields.
@@ -135,8 +154,8 @@ type Effects struct {
 	Abandon []int64
 	// Start runs these rows.
 	Start []*pg.Claimed
-	// Resume lets these returning rows run their code.
-	Resume []int64
+	// Resume answers returning rows.
+	Resume []Resumed
 	// AskRunning asks for a Running event. The question follows the starts, and what ends after the answer was
 	// given is reported after the answer.
 	AskRunning bool
@@ -156,6 +175,8 @@ type Effects struct {
 	Limits *pg.ClaimLimits
 	Since  []pg.Lane
 	Others time.Time
+	// Passed is what other claims pass over while this one, which looks at everything, does not.
+	Passed Passed
 	Survey bool
 	Ahead  time.Duration
 	// Wake is when the next Tick is due; it replaces the one asked for before. Zero = none.

@@ -427,6 +427,7 @@ func (c *Core) onAdmit(e AdmitResult, now time.Time) {
 		}
 		c.release(row.ID)
 	}
+	c.beatSoon(now)
 	for k := range granted {
 		if !denied[k] {
 			c.limits.grant(k)

@@ -28,12 +28,14 @@ type world struct {
 	owned  map[int64]bool // claimed in the database
 	// runs are the runs that were started and whose end was not reported; true = the outcome is durable already.
 	runs map[int64]bool
-	// handed are the runs whose outcome is with a flusher, by what the core was told; wants are those of them that want a slot
-	// again. A run that was resumed keeps its slot: it is in resumed.
-	handed, wants, resumed map[int64]bool
-	most                   int            // runs that may be handed over at once, beside those with a slot
-	left                   map[int64]bool // to their leases, on purpose
-	free                   []int64        // rows that ran here before and could be claimed again
+	// handed are the runs that have given up their slot, by what the core was told, and turns says how often they did; wants are those
+	// of them that want one again, and resumed those that have got one.
+	handed, resumed map[int64]bool
+	turns, wished   map[int64]int // wished is the turn after which a run asked last
+	wants           map[int64]wish
+	most            int            // runs that may be handed over at once, beside those with a slot
+	left            map[int64]bool // to their leases, on purpose
+	free            []int64        // rows that ran here before and could be claimed again
 
 	claim int // asked; 0 = none in flight
 	// pending are rows of the last claim of which the limiter decides; admitting also while it has none, which cannot be.
@@ -75,13 +77,16 @@ func (w *world) on(e Event) {
 		}
 		w.runs[r.ID] = false
 	}
-	for _, id := range fx.Resume {
-		if !w.wants[id] {
-			w.t.Fatalf("row %d got a slot without asking", id)
+	for _, r := range fx.Resume {
+		w.answered(r)
+	}
+	if len(fx.Start) > 0 && len(w.wants) > 0 {
+		w.t.Fatalf("rows are started while %d wait for a slot", len(w.wants))
+	}
+	for id, asked := range w.wants {
+		if asked.chain && !asked.at.Add(returnPatience).After(w.now) {
+			w.t.Fatalf("row %d has waited for a slot since %v", id, w.now.Sub(asked.at))
 		}
-		delete(w.wants, id)
-		delete(w.handed, id)
-		w.resumed[id] = true
 	}
 	if n := len(w.runs) - len(w.handed); n > w.slots {
 		w.t.Fatalf("%d rows run in %d slots", n, w.slots)
@@ -284,19 +289,51 @@ func (w *world) endRun(t *rapid.T) {
 }
 
 func (w *world) forgetRun(id int64) {
-	for _, of := range []map[int64]bool{w.runs, w.handed, w.wants, w.resumed} {
+	for _, of := range []map[int64]bool{w.runs, w.handed, w.resumed} {
 		delete(of, id)
 	}
+	delete(w.turns, id)
+	delete(w.wished, id)
+	delete(w.wants, id)
+}
+
+// wish is that a run wants a slot.
+type wish struct {
+	at    time.Time
+	chain bool
+}
+
+// answered takes the core's answer to a wish.
+func (w *world) answered(r Resumed) {
+	asked, ok := w.wants[r.ID]
+	if !ok || r.Turn != w.turns[r.ID] {
+		w.t.Fatalf("row %d got an answer without asking: %+v", r.ID, r)
+	}
+	delete(w.wants, r.ID)
+	if r.PutBack {
+		if leaving := w.draining || w.core.Paused(); !asked.chain || !leaving && w.now.Sub(asked.at) < returnPatience {
+			w.t.Fatalf("row %d is put back after %v", r.ID, w.now.Sub(asked.at))
+		}
+		return
+	}
+	delete(w.handed, r.ID)
+	w.resumed[r.ID] = true
 }
 
 // handOver tells of some runs at once that their outcome is with a flusher.
 func (w *world) handOver(t *rapid.T) {
 	var rows []HandedRow
 	for _, id := range slices.Sorted(maps.Keys(w.runs)) {
-		if !w.handed[id] && !w.resumed[id] && w.core.running[id] != nil && rapid.Bool().Draw(t, "handed over") {
-			w.handed[id] = true
-			rows = append(rows, HandedRow{Row: w.core.running[id].row, Took: time.Millisecond})
+		h := w.core.running[id]
+		if h == nil || !rapid.Bool().Draw(t, "handed over") {
+			continue
 		}
+		if !w.handed[id] {
+			w.handed[id] = true
+			delete(w.resumed, id)
+			w.turns[id]++
+		} // else it is told late, or twice
+		rows = append(rows, HandedRow{Row: h.row, Turn: w.turns[id], Took: time.Duration(rapid.IntRange(0, 1).Draw(t, "took")) * time.Millisecond})
 	}
 	w.on(Handed{Rows: rows})
 }
@@ -305,12 +342,18 @@ func (w *world) handOver(t *rapid.T) {
 func (w *world) comeBack(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(w.handed)) {
 		if !w.runs[id] && rapid.IntRange(0, 4).Draw(t, "comes back") == 0 {
-			w.wants[id] = true
-			w.on(Returning{ID: id})
+			if _, asked := w.wants[id]; !asked {
+				if w.wished[id] == w.turns[id] {
+					continue // it was put back: it asks no more
+				}
+				w.wished[id] = w.turns[id]
+				w.wants[id] = wish{w.now, rapid.Bool().Draw(t, "chain")}
+			}
+			w.on(Returning{[]ReturningRow{{Row: w.core.running[id].row, Turn: w.turns[id], Chain: w.wants[id].chain}}})
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.resumed)) {
-		w.on(Returning{ID: id}) // said again while the grant was on its way
+		w.on(Returning{[]ReturningRow{{Row: w.core.running[id].row, Turn: w.turns[id]}}}) // said again while the grant was on its way
 	}
 }
 
@@ -446,7 +489,7 @@ func TestNoRowIsLost(t *testing.T) {
 		w := &world{
 			t: t, slots: rapid.IntRange(1, 5).Draw(t, "slots"), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 			owned: map[int64]bool{}, runs: map[int64]bool{}, left: map[int64]bool{}, most: rapid.IntRange(1, 5).Draw(t, "uncommitted"),
-			handed: map[int64]bool{}, wants: map[int64]bool{}, resumed: map[int64]bool{},
+			handed: map[int64]bool{}, wants: map[int64]wish{}, resumed: map[int64]bool{}, turns: map[int64]int{}, wished: map[int64]int{},
 			admitted: map[int64]bool{}, askedIn: map[int64]int{}, freed: map[string]bool{},
 		}
 		w.core = New(Config{

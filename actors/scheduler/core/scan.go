@@ -12,6 +12,8 @@ const (
 	// away, rather than brought some; perRow is what a row that it brings may take.
 	slowClaim = 20 * time.Millisecond
 	perRow    = 100 * time.Microsecond
+	// slowStep is that share of both from when on a claim that passes rows over moves on: it costs nothing.
+	slowStep = 4
 	// fullEvery is how often all rows are looked at; a look that takes long is followed by fullPause times as long without one.
 	fullEvery = time.Second
 	fullPause = 9
@@ -34,11 +36,19 @@ type scan struct {
 	fullAt time.Time // when the next full claim is due, while since is set
 	// stirred: rows before since may have come to life.
 	stirred   bool
-	stirredAt time.Time     // when to look for those at the earliest
-	fullTook  time.Duration // the last claim that set since
-	useless   time.Time     // nothing is passed over until then
+	stirredAt time.Time // when to look for those at the earliest
+	// wanted: a claim was made for something that may be among them.
+	wanted   bool
+	fullTook time.Duration // the last claim that set since
+	// useless: nothing is passed over until then, or until a claim takes much longer than uselessTook.
+	useless     time.Time
+	uselessTook time.Duration
 
-	inFlight struct{ full, survey bool }
+	inFlight struct {
+		full, survey bool
+		due, stirred bool // why it is full
+		begun        time.Time
+	}
 }
 
 // stir notes that rows that were passed over may have come to life.
@@ -46,26 +56,54 @@ func (s *scan) stir() { s.stirred = true }
 
 // begin says where a claim that is made now begins, and whether it is to learn how far it looked.
 func (s *scan) begin(now time.Time) (since []pg.Lane, others time.Time, survey bool) {
-	due := s.since == nil || !s.fullAt.After(now)
-	s.inFlight.full = due || s.stirred && !s.stirredAt.After(now)
-	if s.inFlight.full {
-		s.inFlight.survey, s.stirred = due && s.survey, false
-		return nil, time.Time{}, s.inFlight.survey
+	f := &s.inFlight
+	f.begun, f.stirred, f.due = now, s.stirred, s.since == nil || !s.fullAt.After(now)
+	f.full = f.due || s.stirred && !s.stirredAt.After(now)
+	if f.full {
+		f.survey, s.stirred, s.wanted = f.due && s.survey, false, false
+		return nil, time.Time{}, f.survey
 	}
-	s.inFlight.survey = s.step
+	f.survey = s.step
 	return s.since, s.others, s.step
+}
+
+// passed is what other claims pass over while the one in flight does not.
+func (s *scan) passed() Passed {
+	if !s.inFlight.full {
+		return Passed{}
+	}
+	return Passed{s.since, s.others}
 }
 
 // next is when a claim is to look for rows that were passed over and may have come to life; zero = none are known of, or
 // whoever said so asks for a claim anyway.
 func (s *scan) next() time.Time {
 	switch {
-	case !s.stirred || s.since == nil:
+	case s.since == nil || !s.stirred && !s.wanted:
 		return time.Time{}
-	case s.fullAt.Before(s.stirredAt):
+	case !s.stirred || s.fullAt.Before(s.stirredAt):
 		return s.fullAt
 	}
 	return s.stirredAt
+}
+
+// failed takes a claim that brought an error. What it was made for still holds, but if it is its length that made it fail, the
+// others come first.
+func (s *scan) failed(now time.Time) {
+	f := &s.inFlight
+	if !f.full || s.since == nil {
+		return
+	}
+	s.postpone(min(now.Sub(f.begun), 4*s.fullTook), now) // it may have hung, too
+}
+
+// postpone lets other claims come before the full one is made again.
+func (s *scan) postpone(took time.Duration, now time.Time) {
+	s.stirred, s.wanted = s.stirred || s.inFlight.stirred, true
+	s.stirredAt = now.Add(4 * took)
+	if s.inFlight.due {
+		s.fullAt = now.Add(fullPause * took)
+	}
 }
 
 // claimed takes what a claim came to.
@@ -73,14 +111,22 @@ func (s *scan) claimed(e *ClaimResult, asked int, now time.Time) {
 	rows := len(e.Rows) + e.Pending
 	if s.inFlight.full {
 		s.stirredAt = time.Time{}
+		if !s.inFlight.due && 2*e.Gained <= rows { // the others would have brought most of it, or there was nothing
+			s.stirredAt = now.Add(4 * e.Took)
+		}
+		if !s.inFlight.due && !cameToEnd(e, asked) {
+			s.stirred = true // there may be more
+		}
 	}
-	slow := e.Took-time.Duration(rows)*perRow >= slowClaim
+	its := time.Duration(rows) * perRow
 	switch {
 	case !s.inFlight.full:
-		s.stepped(e, asked, slow, now)
-	case !slow:
+		s.stepped(e, asked, its, now)
+	case e.Took < slowClaim+its:
 		if s.inFlight.survey {
 			s.since, s.survey = nil, false
+		} else if s.since != nil { // perhaps it has looked at nothing, because of a pause
+			s.fullAt = now
 		}
 	case s.inFlight.survey && !e.At.IsZero():
 		looked := e.At.Add(-lateCommit)
@@ -90,32 +136,60 @@ func (s *scan) claimed(e *ClaimResult, asked int, now time.Time) {
 		}
 		s.since = lanes(s.since, e, asked, looked)
 		s.others, s.fullAt, s.fullTook = looked, now.Add(max(fullEvery, fullPause*e.Took)), e.Took
-	default:
-		s.survey = s.useless.Before(now)
-		if rows == 0 { // in vain
-			s.stirredAt = now.Add(4 * e.Took)
-		}
+	case s.since == nil:
+		s.survey = s.useless.Before(now) || e.Took > 4*s.uselessTook
+	case s.inFlight.survey: // it has lost a race, and says nothing of how far it has looked
+		s.postpone(e.Took, now)
 	}
 }
 
-// stepped takes what a claim came to that passed rows over.
-func (s *scan) stepped(e *ClaimResult, asked int, slow bool, now time.Time) {
-	if 2*e.Took > s.fullTook { // it is something else that takes the time
-		s.since, s.survey, s.step, s.useless = nil, false, false, now.Add(uselessFor)
+// Passed is what claims pass over: rows of the lanes' priorities before their times, and of others before that of Others. The zero
+// value is nothing.
+type Passed struct {
+	Lanes  []pg.Lane
+	Others time.Time
+}
+
+// Among counts the rows that are.
+func (p Passed) Among(rows []pg.Claimed) (n int) {
+	for i := range rows {
+		since := p.Others
+		if l := slices.IndexFunc(p.Lanes, func(l pg.Lane) bool { return l.Priority == rows[i].Priority }); l >= 0 {
+			since = p.Lanes[l].Since
+		}
+		if rows[i].EligibleAt.Before(since) {
+			n++
+		}
+	}
+	return n
+}
+
+// stepped takes what a claim came to that passed rows over; its rows may have taken so long.
+func (s *scan) stepped(e *ClaimResult, asked int, its time.Duration, now time.Time) {
+	if 2*(e.Took-its) > s.fullTook { // it is something else that takes the time
+		s.since, s.survey, s.step = nil, false, false
+		s.useless, s.uselessTook = now.Add(uselessFor), e.Took
 		return
 	}
 	if s.inFlight.survey && !e.At.IsZero() && s.since != nil {
-		s.since = lanes(s.since, e, asked, e.At.Add(-lateCommit))
+		looked := e.At.Add(-lateCommit)
+		s.since = lanes(s.since, e, asked, looked)
+		if cameToEnd(e, asked) && s.others.Before(looked) {
+			s.others = looked
+		}
 	}
-	s.step = slow
-	if !s.stirred {
-		s.stirred, s.stirredAt = true, s.fullAt // what it was made for may be among those passed over
-	}
+	s.step = e.Took >= (slowClaim+its)/slowStep
+	s.wanted = true // what it was made for may be among those passed over
+}
+
+// cameToEnd reports whether a claim left nothing that it could have brought.
+func cameToEnd(e *ClaimResult, asked int) bool {
+	return max(len(e.Rows)+e.Pending, e.Looked) < asked
 }
 
 // lanes are where to begin after a claim that began at from and looked up to looked: behind what it found that nobody can run.
 func lanes(from []pg.Lane, e *ClaimResult, asked int, looked time.Time) []pg.Lane {
-	short := max(len(e.Rows)+e.Pending, e.Looked) < asked
+	short := cameToEnd(e, asked)
 	since := slices.Clone(from) // the claim may still be on its way that was given them
 	for i, lane := range from {
 		switch {

@@ -36,6 +36,7 @@ type supply struct {
 		admitting bool
 		free      bool // it has brought rows that need no admission
 		rows      int  // that it brought; then those that it could have brought
+		began     time.Time
 		// left: it has left rows that it could have brought, because the limiter was likely to admit no more of them.
 		left bool
 	}
@@ -185,7 +186,9 @@ func (c *Core) decideClaim(now time.Time) {
 		s.claim.inFlight, s.claim.asked, s.claim.why, s.claim.seq = true, n, s.hint, c.nextSeq()
 		c.fx.Claim, c.fx.Skip, c.fx.Limits = n, c.misfits.skip, c.limits.forClaim()
 		c.fx.Since, c.fx.Others, c.fx.Survey = c.scan.begin(now)
-		c.fx.Ahead = s.ahead.ask(c.cfg)
+		if c.fx.Passed = c.scan.passed(); c.fx.Since == nil { // it walks what this claim passes over
+			c.fx.Ahead = s.ahead.ask(c.cfg)
+		}
 	}
 }
 
@@ -242,12 +245,16 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 	c.supply.ahead.answered(&e, now)
 	if e.Err != nil {
 		c.supply.failed(c.cfg, c.retryIn(), now)
+		c.scan.failed(now)
 		if e.Unknown {
 			c.suspect(now)
 		}
 		return
 	}
 	c.scan.claimed(&e, c.supply.claim.asked, now)
+	if c.supply.claim.why == poked && len(e.Rows)+e.Pending == 0 && !c.scan.inFlight.full {
+		c.stir() // what was announced was here before: rows of a dead process
+	}
 	unknownBefore := len(c.fx.Unknown)
 	usable := 0
 	idle := len(c.running) == 0
@@ -266,8 +273,12 @@ func (c *Core) onClaim(e ClaimResult, now time.Time) {
 			c.demand.began(now)
 		}
 	}
+	c.supply.claim.began = now.Add(-e.Took)
+	c.beatSoon(now)
 	c.supply.claim.free = len(e.Rows) > 0
-	c.supply.claim.left = e.Pending > 0 && e.Looked > len(e.Rows)+e.Pending
+	if c.supply.claim.left = e.Pending > 0 && e.Looked > len(e.Rows)+e.Pending; c.supply.claim.left {
+		c.scan.stir() // what it left has not come to be passed over
+	}
 	if c.supply.claim.rows = max(len(e.Rows)+e.Pending, e.Looked); e.Pending > 0 {
 		c.supply.claim.admitting = true
 		return
