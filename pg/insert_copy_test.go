@@ -18,8 +18,16 @@ func TestCopyIsInsert(t *testing.T) {
 	all.ConcurrencyKey, all.EligibleAt, all.State = "k", at, nil
 	traced := bareRow
 	traced.TraceContext = "trace"
+	with := func(change func(*Insertion)) []Insertion {
+		changed := bareRow
+		change(&changed)
+		return []Insertion{bareRow, changed, bareRow}
+	}
 	for name, rows := range map[string][]Insertion{
-		"bare": {bareRow, bareRow}, "limited": {bareRow, limited}, "timed": {bareRow, timed, delayed}, "all": {all, bareRow, limited, delayed, traced},
+		"one": {bareRow}, "alike": with(func(i *Insertion) { i.State = []byte(`{"n": 2}`) }), "no state": with(func(i *Insertion) { i.State = nil }),
+		"machine": with(func(i *Insertion) { i.Machine = "n" }), "version": with(func(i *Insertion) { i.Version = 4 }),
+		"step": with(func(i *Insertion) { i.Step = "b" }), "queue": with(func(i *Insertion) { i.Queue = "r" }),
+		"priority": with(func(i *Insertion) { i.Priority = 7 }), "limited": {bareRow, limited}, "timed": {bareRow, timed, delayed}, "all": {all, bareRow, limited, delayed, traced},
 		"traced": {bareRow, traced},
 	} {
 		exec(t, s, `TRUNCATE gen_durable CASCADE`)

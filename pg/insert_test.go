@@ -110,7 +110,9 @@ func TestInsertDefaults(t *testing.T) {
 	key.CorrelationKey, key.CorrelationScope = "k", liveScope
 	delayed := least
 	delayed.Delay = time.Nanosecond
-	for name, rows := range map[string][]Insertion{"one": {least}, "bare": {least, least}, "many": {least, delayed}, "keyed": {key}} {
+	other := least
+	other.Step = "b"
+	for name, rows := range map[string][]Insertion{"one": {least}, "alike": {least, least}, "bare": {other, least}, "many": {least, delayed}, "keyed": {key}} {
 		got := get(t, s, insert(t, s, host, rows...)[len(rows)-1].ID)
 		if string(got.State) != "{}" || got.Weight != 1 || got.Priority != 5 || got.ConcurrencyKey != "" || got.RateLimit != "" ||
 			!got.EligibleAt.Equal(got.InsertedAt) || got.Attempt != 0 || got.ParentID != 0 {

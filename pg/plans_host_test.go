@@ -96,6 +96,7 @@ func TestPlansOfHostAndSweeps(t *testing.T) {
 	allowed := map[string][]string{
 		"insert_one":       nil,
 		"insert_many":      nil,
+		"insert_alike":     nil,
 		"insert_bare":      nil,
 		"insert_keyed":     {guard, "gen_durable_requests_pkey"},
 		"insert_forget":    {pkey, "gen_durable_requests_pkey", "gen_durable_requests_age"},

@@ -19,6 +19,7 @@ import (
 var columnTypes = map[string]string{
 	"insert_one":    "int8",
 	"insert_many":   "int8",
+	"insert_alike":  "int8",
 	"insert_bare":   "int8",
 	"insert_keyed":  "int8 int8 int8 int8",
 	"insert_forget": "",
@@ -41,7 +42,7 @@ var columnTypes = map[string]string{
 	"claim_ahead":      "int8",
 	"cancel":           "bool text int4",
 	"collect":          "int4 timestamptz int8",
-	"collect_requests": "int4",
+	"collect_requests": "int4 timestamptz",
 	"collect_flushers": "int4",
 	"collect_nodes":    "int4",
 	"collect_history":  "int4 int8",
