@@ -52,9 +52,9 @@ func TestLookingAtAllRowsTakesATenthOfTheTime(t *testing.T) {
 		t.Fatalf("after a slow one the claim begins at %v and does not learn how far it looks", q.fx.Since)
 	}
 	q.c.supply.ahead.due = true // walks all as well: for when all is looked at
-	steps, at := 0, q.now
+	steps := 0
 	for ; q.fx.Since != nil; steps++ { // each is slow, and had more to claim than it asked for, of the more urgent priority
-		at = q.now
+		at := q.now
 		if q.fx.Ahead > 0 {
 			t.Fatalf("claim %d looks ahead", steps)
 		}
