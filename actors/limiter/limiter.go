@@ -104,10 +104,7 @@ type (
 		inForce limiter.Config
 		err     error
 	}
-	admitted struct {
-		decisions []limiter.Decision
-		err       error
-	}
+	admitted struct{ err error }
 	credited struct {
 		batch []limiter.Release
 		err   error
@@ -128,7 +125,7 @@ func (l *limits) Receive(ctx actor.Context) {
 	case actors.Admit:
 		l.admit(m)
 	case admitted:
-		l.admitted(m)
+		l.failed("rows cannot be admitted to their limits just now", m.err)
 	case actors.CreditSlots:
 		l.ledger.release(m)
 		l.credit()
@@ -198,19 +195,20 @@ func (l *limits) admit(m actors.Admit) {
 		if err != nil && life.Err() != nil {
 			return admitted{}
 		}
-		// Before the answer, so that no credit can come before it.
+		// Before the answer, so that no credit can come before it, and whoever sees a step's end finds its admission counted.
 		l.ledger.admit(m.Requests, decisions)
+		l.count(decisions)
 		answer = actors.Admitted{Decisions: decisions, Err: err}
-		return admitted{decisions, err}
+		return admitted{err}
 	})
 }
 
-func (l *limits) admitted(m admitted) {
-	if l.failed("rows cannot be admitted to their limits just now", m.err) || m.decisions == nil {
+func (l *limits) count(decisions []limiter.Decision) {
+	if decisions == nil {
 		return
 	}
 	l.Limits.Admissions.Add(1)
-	for _, d := range m.decisions {
+	for _, d := range decisions {
 		switch d.Verdict {
 		case limiter.Admitted:
 			l.Limits.AdmittedRows.Add(1)
