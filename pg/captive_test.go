@@ -48,7 +48,8 @@ type captive struct {
 // capture makes a captive in empty tables, claimed by alice. The Store is of this test alone.
 func capture(t *testing.T, s *Store, host *pgxpool.Pool, key string) *captive {
 	t.Helper()
-	exec(t, s, `TRUNCATE gen_durable, gen_durable_buckets CASCADE`)
+	unanalyzed(t, s)
+	exec(t, s, `TRUNCATE gen_durable, gen_durable_buckets CASCADE`) // which forgets the statistics, too
 	c := &captive{t: t, s: s, host: host, key: key}
 	s.freed = func(r []limiter.Release) {
 		c.mu.Lock()

@@ -27,6 +27,7 @@ type move func(ctx context.Context, s *Store, db DB) error
 // has come to its end. Nothing may be left blocked when the script ends.
 func interleave(t *testing.T, s *Store, moves map[string]move, script string) {
 	t.Helper()
+	unanalyzed(t, s)
 	st := &stage{t: t, store: s, moves: moves, sessions: map[string]*session{}, watcher: onConn(t, s, "watcher")}
 	for line := range strings.Lines(script) {
 		words := strings.Fields(line)
@@ -44,6 +45,13 @@ func interleave(t *testing.T, s *Store, moves map[string]move, script string) {
 			t.Errorf("session %s is still blocked at the end of the script", name)
 		}
 	}
+}
+
+// unanalyzed keeps the plans as they are for tables that are not tiny, and with them the order in which a flush takes its rows, which
+// scripts count on: after an ANALYZE of a handful of rows the planner drives from the table. See ISSUES 100.
+func unanalyzed(t *testing.T, s *Store) {
+	t.Helper()
+	exec(t, s, `ALTER TABLE gen_durable SET (autovacuum_enabled = off)`)
 }
 
 type stage struct {
