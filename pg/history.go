@@ -13,6 +13,8 @@ type Record struct {
 	Step    string        // that ran
 	Attempt int           // of that step
 	Took    time.Duration // the run, without the commit
+	// Unrun: no step ran, the row is put back. That is no transition, unless a cancel has been requested, which makes it the end.
+	Unrun bool
 }
 
 // Transition is a row of an instance's history.
@@ -70,11 +72,13 @@ func (f *flush) queueHistory(b *pgx.Batch) {
 		return
 	}
 	n := len(of)
-	steps, attempts, outcomes := make([]string, n), make([]int32, n), make([]string, n)
-	errs, took := make(texts, n), make([]int64, n)
+	steps, attempts, took := make([]string, n), make([]int32, n), make([]int64, n)
+	outcomes, errs := make(texts, n), make(texts, n) // '' is null
 	for i, e := range of {
 		steps[i], attempts[i], took[i] = e.Record.Step, int32(e.Record.Attempt), e.Record.Took.Microseconds()
-		outcomes[i], errs[i] = outcomeNames[e.Kind], e.Error
+		if errs[i] = e.Error; !e.Record.Unrun {
+			outcomes[i] = outcomeNames[e.Kind]
+		}
 	}
 	b.Queue(f.store.sql("flush_history"), of.ids(), of.workers(), steps, attempts, outcomes, errs, took, of.claims())
 }

@@ -137,6 +137,22 @@ func TestHistoryOfCancels(t *testing.T) {
 		}
 		wantHistory(t, s, row.ID, `a/3 cancelled -> "" failed "cancelled: why"`)
 	}
+	// A row that is put back without a step having run makes a transition only then.
+	put(t, s, 2)
+	for i, row := range claim(t, s, alice, 10) {
+		var want []string
+		if i == 0 {
+			cancel(s, host, row.ID, Requested)
+			want = []string{`a/3 cancelled -> "" failed "cancelled: why"`}
+		}
+		o := recorded(outcome(row, alice, KindRetry))
+		o.Record.Unrun = true
+		flushAll(t, c, o)
+		wantHistory(t, s, row.ID, want...)
+		if i > 0 {
+			exec(t, s, `DELETE FROM gen_durable WHERE id = $1`, row.ID)
+		}
+	}
 	waiting := put(t, s, 1)[0]
 	cancel(s, host, waiting, Ended)
 	cancel(s, host, waiting, AlreadyTerminal)

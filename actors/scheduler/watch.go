@@ -41,8 +41,8 @@ func (w *watch) ran() {
 
 // note adds to an outcome what the history and the trace need.
 func (r *run) note(o *pg.Outcome, e *fsm.Encoded) {
-	if r.spec != nil && r.spec.History && !r.watch.skipped {
-		o.Record = &pg.Record{Step: r.at.Step, Attempt: r.at.Attempt, Took: r.watch.report.Ran}
+	if r.spec != nil && r.spec.History {
+		o.Record = &pg.Record{Step: r.at.Step, Attempt: r.at.Attempt, Took: r.watch.report.Ran, Unrun: r.watch.skipped}
 	}
 	if r.watch.span == nil {
 		return

@@ -84,13 +84,16 @@ func TestWhatAStepNotes(t *testing.T) {
 	s.begin(r)
 	o = pg.Outcome{Children: make([]pg.Insertion, 1)}
 	r.note(&o, &fsm.Encoded{Kind: fsm.KindChildren})
+	if o.Record.Unrun {
+		t.Error("a step that ran is none")
+	}
 	if o.TraceContext != "" || o.Children[0].TraceContext != "span" {
 		t.Errorf("the outcome carries %+v", o)
 	}
 	r.watch = watch{skipped: true}
 	o = pg.Outcome{}
 	r.note(&o, putBack(r))
-	if o.Record != nil || o.TraceContext != "" {
+	if !o.Record.Unrun || o.TraceContext != "" {
 		t.Errorf("a step that was not begun noted %+v", o)
 	}
 }

@@ -1,6 +1,6 @@
 -- Writes one row a transition into the history. A rider of the outcomes of machines that keep one.
 -- $1 bigint[] ids · $2 text[] worker, a missing one is the first · $3 text[] the step that ran · $4 int[] its attempt
--- $5 text[] outcome · $6 text[] error or null · $7 bigint[] how long the step took, in µs · $8 int[] the number of the
+-- $5 text[] outcome, null = it is a transition only if a cancel makes it one · $6 text[] error or null · $7 bigint[] how long the step took, in µs · $8 int[] the number of the
 -- claim, null = any of the worker
 -- Only where this transaction wrote the row, proved as in flush_inbox; a row that was continued keeps updated_at, and is
 -- proved by being the worker's still. It runs before the join, which writes rows that made no transition.
@@ -19,3 +19,4 @@ SELECT g.id, u.step, u.attempt,
    AND CASE WHEN coalesce(g.status, 'failed') = 'executing'
             THEN g.locked_by = coalesce(u.worker, ($2::text[])[1]) AND (u.claim IS NULL OR g.claims = u.claim)
             ELSE g.updated_at = now() END
+   AND (u.outcome IS NOT NULL OR g.cancel_requested IS NOT NULL)
