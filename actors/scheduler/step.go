@@ -203,7 +203,9 @@ func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 		s.reply = nil
 		s.ctx.Send(s.flusher(r.at), actors.Commit{Outcome: o, Queue: r.at.Queue, Gone: r.gone, Reply: reply})
 		sent := time.Now()
-		s.handOver(r, o.Kind == pg.KindContinue, sent)
+		if o.Kind != pg.KindContinue { // the next step of a chain runs in the same slot: ISSUES 99
+			s.handOver(r, false, sent)
+		}
 		var answer actors.Committed
 		select {
 		case answer = <-reply:
