@@ -84,7 +84,6 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 	r.steps++
 	in := stepping.Input(r.at, s.cfg.Limits, s.cfg.Store)
 	in.Grace, in.Abandon = s.cfg.StepGrace, r.abandoned
-	r.slot.step = time.Now()
 	ctx := s.begin(r)
 	res := fsm.Run(ctx, r.spec, in)
 	r.watch.ran()
@@ -202,9 +201,8 @@ func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 		}
 		s.reply = nil
 		s.ctx.Send(s.flusher(r.at), actors.Commit{Outcome: o, Queue: r.at.Queue, Gone: r.gone, Reply: reply})
-		sent := time.Now()
 		if o.Kind != pg.KindContinue { // the next step of a chain runs in the same slot: ISSUES 99
-			s.handOver(r, false, sent)
+			s.handOver(r)
 		}
 		var answer actors.Committed
 		select {
@@ -217,7 +215,6 @@ func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 			}
 		}
 		s.reply = reply
-		s.life.commitTook.Store(int64(time.Since(sent)))
 		if !errors.Is(answer.Err, actors.ErrRestarting) {
 			return answer, answer.Err
 		}
