@@ -108,8 +108,9 @@ type StepsEnded struct{ Ended []StepEnded }
 
 // StepEnded is one row of StepsEnded.
 type StepEnded struct {
-	ID  int64
-	End StepEnd
+	ID    int64
+	Claim int // the number of the claim that the run was of
+	End   StepEnd
 	// Delay is the requeue's delay when End is EndCommitted and the row is runnable again; negative = it is not.
 	Delay time.Duration
 	// Took is how long the slot was held.

@@ -219,7 +219,7 @@ func (r *Runner) leave(worker string, row *pg.Claimed, s *Step) {
 	r.t.Helper()
 	s.Outcome = Unknown
 	r.skip = append(r.skip, pg.StepRef{Machine: row.Machine, Version: row.Version, Step: row.Step})
-	_, err := r.store.Release(r.t.Context(), worker, []int64{row.ID})
+	_, err := r.store.Release(r.t.Context(), worker, []pg.ClaimRef{{ID: row.ID, Claim: row.Claim}})
 	r.must(err)
 }
 

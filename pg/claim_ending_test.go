@@ -95,17 +95,18 @@ func TestReleaseTellsOfCancels(t *testing.T) {
 	id := put(t, s, 1, withKey("g:a"))[0]
 	var cancelled CancelResult
 	var ending int
+	var rows []Claimed
 	moves := map[string]move{
 		"cancel": func(ctx context.Context, s *Store, db DB) (err error) {
 			cancelled, err = s.Cancel(ctx, db, id, "why")
 			return err
 		},
 		"release": func(ctx context.Context, s *Store, _ DB) (err error) {
-			ending, err = s.Release(ctx, alice, []int64{id})
+			ending, err = s.Release(ctx, alice, refs(rows))
 			return err
 		},
 		"misses": func(ctx context.Context, s *Store, _ DB) error {
-			if n, err := s.Release(ctx, alice, []int64{id}); n != 0 || !errors.Is(err, ErrNotReleased) {
+			if n, err := s.Release(ctx, alice, refs(rows)); n != 0 || !errors.Is(err, ErrNotReleased) {
 				return fmt.Errorf("the release of a row that is held: %d, %v", n, err)
 			}
 			return nil
@@ -113,7 +114,7 @@ func TestReleaseTellsOfCancels(t *testing.T) {
 		"release-within": func(ctx context.Context, s *Store, db DB) error {
 			var r releasedRows
 			var held slots
-			err := db.QueryRow(ctx, s.sql("release"), alice, []int64{id}).Scan(held.after(&r.released, &r.ending, &r.kept)...)
+			err := db.QueryRow(ctx, s.sql("release"), alice, []int64{id}, []int{rows[0].Claim}).Scan(held.after(&r.released, &r.ending, &r.kept)...)
 			ending = r.ending
 			return err
 		},
@@ -136,8 +137,8 @@ func TestReleaseTellsOfCancels(t *testing.T) {
 		  host   resumes`, Ended, 0, Failed},
 	} {
 		exec(t, s, `UPDATE gen_durable SET status = 'runnable', cancel_requested = NULL, locked_by = NULL, concurrency_shard = NULL, last_error = NULL`)
-		if n := len(claimWith(t, s, gated(1))); n != 1 {
-			t.Fatalf("claimed %d rows", n)
+		if rows = claimWith(t, s, gated(1)); len(rows) != 1 {
+			t.Fatalf("claimed %d rows", len(rows))
 		}
 		interleave(t, s, moves, c.script)
 		if cancelled.Result != c.result || ending != c.ending {
@@ -174,7 +175,7 @@ func TestClaimFindsNewPriorities(t *testing.T) {
 				t.Errorf("from %v and %v on it found %+v", since, others, row)
 			}
 		}
-		if _, err := s.Release(testContext(t), alice, claimedIDs(rows)); err != nil {
+		if _, err := s.Release(testContext(t), alice, refs(rows)); err != nil {
 			t.Fatal(err)
 		}
 		return priorities

@@ -113,7 +113,7 @@ func TestClaimLeavesOutLimits(t *testing.T) {
 				t.Errorf("expected %v: claimed %d of %s", c.want, got[key], key)
 			}
 		}
-		if _, err := s.Release(testContext(t), alice, claimedIDs(rows)); err != nil {
+		if _, err := s.Release(testContext(t), alice, refs(rows)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,14 +236,14 @@ func TestSlotsOfTakenRows(t *testing.T) {
 	s.freed = func(r []limiter.Release) { freed = append(freed, r...) }
 	l := s.NewLimiter()
 	configure(t, s, limiter.Config{Gates: []limiter.Gate{{Name: "g", Limit: 2}}})
-	for what, take := range map[string]func(ids []int64) error{
-		"release": func(ids []int64) error { _, err := s.Release(testContext(t), alice, ids); return err },
-		"reap": func([]int64) error {
+	for what, take := range map[string]func(rows []Claimed) error{
+		"release": func(rows []Claimed) error { _, err := s.Release(testContext(t), alice, refs(rows)); return err },
+		"reap": func([]Claimed) error {
 			expire(t, s)
 			_, err := s.ReapLeases(testContext(t), time.Time{}, 10)
 			return err
 		},
-		"reclaim": func([]int64) error {
+		"reclaim": func([]Claimed) error {
 			expire(t, s)
 			_, _, err := s.ReclaimStale(testContext(t), "gendurable", "alice", "00000000000000ff", time.Minute, time.Second)
 			return err
@@ -260,7 +260,7 @@ func TestSlotsOfTakenRows(t *testing.T) {
 		if d, err := l.Admit(testContext(t), alice, asked); err != nil || verdicts(d)[limiter.Admitted] != 2 {
 			t.Fatalf("%s: %v, %v", what, d, err)
 		}
-		if err := take(claimedIDs(rows)); err != nil {
+		if err := take(rows); err != nil {
 			t.Fatal(err)
 		}
 		if len(freed) != 2 || freed[0].Mark == 0 || freed[0].Key != "g" || freed[0].Claim != 1 {
@@ -276,7 +276,7 @@ func TestSlotsOfTakenRows(t *testing.T) {
 		// Another limiter stamps nothing: then each row may have had a slot.
 		freed, s.foreign = nil, true
 		put(t, s, 1, withKey("g"))
-		if err := take(claimedIDs(claimWith(t, s, gated(4)))); err != nil {
+		if err := take(claimWith(t, s, gated(4))); err != nil {
 			t.Fatal(err)
 		}
 		s.foreign = false

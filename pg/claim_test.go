@@ -14,6 +14,24 @@ func claimedIDs(rows []Claimed) []int64 {
 	return ids
 }
 
+// refs are the claims of rows.
+func refs(rows []Claimed) []ClaimRef {
+	claims := make([]ClaimRef, len(rows))
+	for i, r := range rows {
+		claims[i] = ClaimRef{r.ID, r.Claim}
+	}
+	return claims
+}
+
+// firstClaims are the claims of rows that were claimed once.
+func firstClaims(ids ...int64) []ClaimRef {
+	claims := make([]ClaimRef, len(ids))
+	for i, id := range ids {
+		claims[i] = ClaimRef{id, 1}
+	}
+	return claims
+}
+
 func TestClaimOrder(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -75,17 +75,23 @@ func (s *Store) ExtendOne(ctx context.Context, worker string, lease time.Duratio
 // ErrNotReleased says that some rows could not be given back just now; they still belong to the worker.
 var ErrNotReleased = errors.New("pg: somebody holds rows that are to be released; try again")
 
-// Release gives claimed rows back untouched: attempt and eligible_at as they were. Rows that the worker does not own are
-// left alone. It waits for nobody: when somebody holds some of the rows just now, the others are given back and the error
+// ClaimRef names one claim of a row, by its number: Claimed.ID and Claimed.Claim.
+type ClaimRef struct {
+	ID    int64
+	Claim int
+}
+
+// Release gives claimed rows back untouched: attempt and eligible_at as they were. Rows that the worker does not own, or owns by
+// another claim, are left alone. It waits for nobody: when somebody holds some of the rows just now, the others are given back and the error
 // wraps ErrNotReleased. It returns of how many of those that it gave back a cancel was requested: the next claim ends them, whatever
 // limit or key they have.
-func (s *Store) Release(ctx context.Context, worker string, ids []int64) (ending int, err error) {
-	r, err := s.release(ctx, worker, ids)
+func (s *Store) Release(ctx context.Context, worker string, claims []ClaimRef) (ending int, err error) {
+	r, err := s.release(ctx, worker, claims)
 	if err != nil {
-		return 0, fmt.Errorf("pg: release %d rows of %s: %w", len(ids), worker, err)
+		return 0, fmt.Errorf("pg: release %d rows of %s: %w", len(claims), worker, err)
 	}
 	if r.kept > 0 {
-		return r.ending, fmt.Errorf("%w (%d of %d rows of %s)", ErrNotReleased, r.kept, len(ids), worker)
+		return r.ending, fmt.Errorf("%w (%d of %d rows of %s)", ErrNotReleased, r.kept, len(claims), worker)
 	}
 	return r.ending, nil
 }
@@ -93,13 +99,17 @@ func (s *Store) Release(ctx context.Context, worker string, ids []int64) (ending
 // releasedRows counts rows: given back, of those with a requested cancel, and not given back.
 type releasedRows struct{ released, ending, kept int }
 
-func (s *Store) release(ctx context.Context, worker string, ids []int64) (r releasedRows, err error) {
-	if len(ids) == 0 {
+func (s *Store) release(ctx context.Context, worker string, claims []ClaimRef) (r releasedRows, err error) {
+	if len(claims) == 0 {
 		return r, nil
+	}
+	ids, numbers := make([]int64, len(claims)), make([]int32, len(claims))
+	for i, c := range claims {
+		ids[i], numbers[i] = c.ID, int32(c.Claim)
 	}
 	var slots slots
 	err = atomically(ctx, s.db(), func(db DB) error {
-		return db.QueryRow(ctx, s.sql("release"), worker, ids).Scan(slots.after(&r.released, &r.ending, &r.kept)...)
+		return db.QueryRow(ctx, s.sql("release"), worker, ids, numbers).Scan(slots.after(&r.released, &r.ending, &r.kept)...)
 	})
 	s.credit(slots, err)
 	return r, err
@@ -111,13 +121,13 @@ func (s *Store) ReleaseUnheld(ctx context.Context, worker string, held []int64) 
 	if held == nil {
 		held = []int64{}
 	}
-	var unheld []int64
+	var unheld []ClaimRef
 	err := onFreshPlan(ctx, s.db(), func(db DB) error {
 		rows, err := db.Query(ctx, s.sql("unheld"), worker, held)
 		if err != nil {
 			return err
 		}
-		unheld, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		unheld, err = pgx.CollectRows(rows, pgx.RowToStructByPos[ClaimRef])
 		return err
 	})
 	if err != nil {

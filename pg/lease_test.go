@@ -74,25 +74,48 @@ func TestRelease(t *testing.T) {
 	put(t, s, 3)
 	exec(t, s, `UPDATE gen_durable SET attempt = 2, crashes = 1, crash_step = 'a'`)
 	before := value[string](t, s, `SELECT string_agg((to_jsonb(g) - 'updated_at' - 'claims')::text, ' ' ORDER BY id) FROM gen_durable g`)
-	ids := claimedIDs(claim(t, s, alice, 3))
+	rows := claim(t, s, alice, 3)
+	ids := claimedIDs(rows)
 	exec(t, s, `UPDATE gen_durable SET concurrency_shard = 1`)
-	if _, err := s.Release(ctx, bob, ids); err != nil {
+	if _, err := s.Release(ctx, bob, refs(rows)); err != nil {
 		t.Fatal(err)
 	}
 	wantStatus(t, s, Executing, ids...)
 	letGo := held(t, s, ids[1])
-	if _, err := s.Release(ctx, alice, ids); !errors.Is(err, ErrNotReleased) {
+	if _, err := s.Release(ctx, alice, refs(rows)); !errors.Is(err, ErrNotReleased) {
 		t.Errorf("releasing a row that is held: %v", err)
 	}
 	wantStatus(t, s, Runnable, ids[0], ids[2])
 	letGo()
-	if _, err := s.Release(ctx, alice, ids); err != nil {
+	if _, err := s.Release(ctx, alice, refs(rows)); err != nil {
 		t.Fatal(err)
 	}
 	after := value[string](t, s, `SELECT string_agg((to_jsonb(g) - 'updated_at' - 'claims')::text, ' ' ORDER BY id) FROM gen_durable g`)
 	if after != before {
 		t.Errorf("the rows are\n%s\nbefore:\n%s", after, before)
 	}
+}
+
+// TestALateReleaseLeavesTheNextClaimAlone: a row was given back by another statement and claimed anew by the same worker before the
+// release of its first claim came to be executed.
+func TestALateReleaseLeavesTheNextClaimAlone(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	ctx := testContext(t)
+	put(t, s, 1)
+	first := claim(t, s, alice, 1)
+	if n, err := s.ReleaseUnheld(ctx, alice, nil); err != nil || n != 1 {
+		t.Fatalf("%d rows were found unheld, %v", n, err)
+	}
+	second := claim(t, s, alice, 1)
+	if _, err := s.Release(ctx, alice, refs(first)); err != nil {
+		t.Error(err)
+	}
+	wantStatus(t, s, Executing, first[0].ID)
+	if _, err := s.Release(ctx, alice, refs(second)); err != nil {
+		t.Error(err)
+	}
+	wantStatus(t, s, Runnable, first[0].ID)
 }
 
 // TestReaper counts attempts, and crashes of one step in a row; clears shards (trap 13); passes by locked rows.

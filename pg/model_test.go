@@ -364,11 +364,20 @@ func (m *model) reap(rt *rapid.T) {
 
 func (m *model) release(rt *rapid.T) {
 	worker := rapid.SampledFrom([]string{alice, bob}).Draw(rt, "worker")
-	if _, err := m.s.Release(testContext(m.t), worker, m.ids(anyRow)); err != nil {
+	late := rapid.Bool().Draw(rt, "late") // of an earlier claim
+	var claims []ClaimRef
+	for _, id := range m.ids(func(in *instance) bool { return in.lastClaim != nil }) {
+		claim := ClaimRef{id, m.rows[id].lastClaim.Claim}
+		if late {
+			claim.Claim--
+		}
+		claims = append(claims, claim)
+	}
+	if _, err := m.s.Release(testContext(m.t), worker, claims); err != nil {
 		rt.Fatal(err)
 	}
 	for _, in := range m.rows {
-		if in.status == Executing && in.worker == worker {
+		if in.status == Executing && in.worker == worker && !late {
 			in.status, in.worker = Runnable, ""
 		}
 	}

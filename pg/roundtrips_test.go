@@ -92,7 +92,7 @@ func TestRoundTripsOfTheEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("a heartbeat", 1)
-		if _, err := s.Release(ctx, alice, claimedIDs(rows)); err != nil {
+		if _, err := s.Release(ctx, alice, refs(rows)); err != nil {
 			t.Fatal(err)
 		}
 		check("a release", 1)

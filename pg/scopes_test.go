@@ -129,7 +129,7 @@ func TestForeignScopesInOneBatch(t *testing.T) {
 		"release": func(ids []int64) (int, error) {
 			claim(t, s, alice, 500)
 			foreign(t, s, Runnable, ids[:3]...)
-			r, err := s.release(ctx, alice, ids)
+			r, err := s.release(ctx, alice, firstClaims(ids...))
 			return r.released, err
 		},
 		"start": func(ids []int64) (int, error) {

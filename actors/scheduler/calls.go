@@ -15,10 +15,10 @@ import (
 // call starts the calls to the database that the core asks for.
 func (s *scheduler) call(fx *core.Effects) {
 	cfg := s.cfg
-	if ids := fx.Release; len(ids) > 0 {
-		cfg.QueueCounters.Released.Add(int64(len(ids)))
+	if claims := fx.Release; len(claims) > 0 {
+		cfg.QueueCounters.Released.Add(int64(len(claims)))
 		s.ask(func(ctx context.Context) core.Event {
-			ending, err := cfg.Store.Release(ctx, cfg.Worker, ids)
+			ending, err := cfg.Store.Release(ctx, cfg.Worker, claims)
 			kept, err := split(err)
 			return core.ReleaseResult{Ending: ending, Kept: kept, Err: err}
 		}, func(err error) core.Event { return core.ReleaseResult{Err: err} })

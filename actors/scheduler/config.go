@@ -34,7 +34,7 @@ type Store interface {
 	Claim(ctx context.Context, r pg.ClaimRequest) ([]pg.Claimed, error)
 	Heartbeat(ctx context.Context, worker string, lease time.Duration, ids []int64) ([]pg.Beat, error)
 	ExtendOne(ctx context.Context, worker string, lease time.Duration, id int64) (pg.Beat, error)
-	Release(ctx context.Context, worker string, ids []int64) (ending int, err error)
+	Release(ctx context.Context, worker string, claims []pg.ClaimRef) (ending int, err error)
 	ReleaseUnheld(ctx context.Context, worker string, held []int64) (int, error)
 	stepping.Pages
 }

@@ -113,6 +113,7 @@ func (t *table) claim(r pg.ClaimRequest) ([]pg.Claimed, error) {
 			continue
 		}
 		e.status, e.owner, e.lease = pg.Executing, r.Worker, now.Add(r.Lease)
+		e.Claim++
 		out = append(out, e.Claimed)
 	}
 	t.order = rest
@@ -151,15 +152,15 @@ func (t *table) ExtendOne(ctx context.Context, w string, lease time.Duration, id
 	return b[0], nil
 }
 
-func (t *table) Release(_ context.Context, w string, ids []int64) (ending int, err error) {
+func (t *table) Release(_ context.Context, w string, claims []pg.ClaimRef) (ending int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.down != nil {
 		return 0, t.down
 	}
-	for _, id := range ids {
-		if e := t.rows[id]; e.status == pg.Executing && e.owner == w {
-			t.giveBack(id, e)
+	for _, c := range claims {
+		if e := t.rows[c.ID]; e.status == pg.Executing && e.owner == w && e.Claim == c.Claim {
+			t.giveBack(c.ID, e)
 			t.released++
 			if e.CancelReason != nil {
 				ending++
@@ -171,15 +172,15 @@ func (t *table) Release(_ context.Context, w string, ids []int64) (ending int, e
 
 func (t *table) ReleaseUnheld(ctx context.Context, w string, held []int64) (int, error) {
 	t.mu.Lock()
-	var ids []int64
+	var unheld []pg.ClaimRef
 	for id, e := range t.rows {
 		if e.status == pg.Executing && e.owner == w && !slices.Contains(held, id) {
-			ids = append(ids, id)
+			unheld = append(unheld, pg.ClaimRef{ID: id, Claim: e.Claim})
 		}
 	}
 	t.mu.Unlock()
-	_, err := t.Release(ctx, w, ids)
-	return len(ids), err
+	_, err := t.Release(ctx, w, unheld)
+	return len(unheld), err
 }
 
 func (t *table) InboxPage(context.Context, int64, []int64, int) ([]pg.Signal, error) {
@@ -193,7 +194,7 @@ func (t *table) flush(o pg.Outcome) pg.Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.rows[o.ID]
-	if e.status != pg.Executing || e.owner != o.Worker {
+	if e.status != pg.Executing || e.owner != o.Worker || e.Claim != o.Claim {
 		return pg.Verdict{ID: o.ID, Fate: pg.Stale}
 	}
 	e.commits++

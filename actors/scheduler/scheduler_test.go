@@ -98,6 +98,55 @@ func TestASchedulersCrashCostsNothing(t *testing.T) {
 	}
 }
 
+// lateReleases is a table whose first release is executed late: when the test says so.
+type lateReleases struct {
+	*table
+	first           *sync.Once
+	executed, asked chan struct{}
+}
+
+func (l lateReleases) Release(ctx context.Context, worker string, claims []pg.ClaimRef) (int, error) {
+	late := false
+	l.first.Do(func() { late = true })
+	if late {
+		l.asked <- struct{}{}
+		<-l.asked
+		defer close(l.executed)
+	}
+	return l.table.Release(ctx, worker, claims)
+}
+
+// TestALateReleaseLeavesTheNextClaimAlone: a row was claimed before a pause and goes back; but before that release is executed the row
+// is found unheld, given back, claimed anew and run. It is not the release's to give back any more: another node would run it beside.
+func TestALateReleaseLeavesTheNextClaimAlone(t *testing.T) {
+	t.Parallel()
+	answers := make(chan struct{})
+	late := lateReleases{first: new(sync.Once), executed: make(chan struct{}), asked: make(chan struct{})}
+	long := newBlocking("long")
+	h := openWith(t, func(h *house, c *Config) {
+		h.table.answers, late.table = answers, h.table
+		c.Store = late
+	}, long)
+	id := h.add("long", 1)[0]
+	h.until("the row is claimed", func() bool { return h.table.count(pg.Executing) == 1 })
+	h.system.Root.Send(h.child(actors.NameScheduler), actors.QueuePaused{}) // it has it before the answer of the claim
+	answers <- struct{}{}
+	receive(t, "the release of the row", late.asked)
+	close(answers)
+	h.system.Root.Send(h.child(actors.NameScheduler), actors.Crash{}) // its next life looks for what is unheld
+	receive(t, "the row runs", long.running)
+	late.asked <- struct{}{}
+	receive(t, "the late release", late.executed)
+	if e := h.table.look(id); e.status != pg.Executing || e.Claim != 2 {
+		t.Errorf("the row that runs is %s, by its claim %d", e.status, e.Claim)
+	}
+	close(long.goOn)
+	h.until("it is done", func() bool { return h.table.look(id).status == pg.Done })
+	if n := long.runs.Load(); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
 // TestAClaimThatOutlivesItsSchedulerLosesNoRows: rows that were claimed for a scheduler that failed meanwhile are
 // given back at once, by its next life.
 func TestAClaimThatOutlivesItsSchedulerLosesNoRows(t *testing.T) {
@@ -264,7 +313,7 @@ func TestSlotsOfRunsWithoutAnOutcomeAreLeft(t *testing.T) {
 	run := func(machine string) int64 {
 		provisional := int16(pg.ProvisionalShard)
 		id := h.table.insert(pg.Claimed{
-			Machine: machine, Version: 1, Step: fsm.JobStep, Claim: 5, ConcurrencyKey: "g:" + machine, ConcurrencyShard: &provisional,
+			Machine: machine, Version: 1, Step: fsm.JobStep, Claim: 4, ConcurrencyKey: "g:" + machine, ConcurrencyShard: &provisional,
 		})[0]
 		h.send(actors.Poke{Queue: "q"})
 		return id

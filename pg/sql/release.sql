@@ -1,5 +1,6 @@
 -- Gives claimed rows back as if they had not been claimed: attempt and eligible_at as they were.
--- $1 text worker · $2 bigint[] ids
+-- $1 text worker · $2 bigint[] ids · $3 int[] the numbers of the claims that are given up: a release that comes late, when its row
+-- was given back by an unheld look and claimed anew by the same worker, finds another number and leaves the row alone.
 -- Takes the rows in id order, skipping those somebody holds. Returns how many were given back, of how many of those a cancel
 -- was requested (a request waits for the lock or is seen here: afterwards it ends the row itself), and how many are still
 -- the worker's; then the gates' slots that they held, as parallel arrays (a negative shard
@@ -10,8 +11,8 @@
 WITH mine AS MATERIALIZED (
     SELECT g.id, g.claims, g.concurrency_key, g.concurrency_shard,
            CASE WHEN g.correlation_guard IS NULL AND 'runnable' = ANY (g.correlation_scope) THEN g.correlation_key END AS entering
-      FROM unnest($2::bigint[]) AS u(id)
-      JOIN public.gen_durable g ON g.id = u.id
+      FROM unnest($2::bigint[], $3::int[]) AS u(id, claim)
+      JOIN public.gen_durable g ON g.id = u.id AND g.claims = u.claim
      WHERE g.locked_by = $1
        AND coalesce(g.status, 'failed') = 'executing'
        AND (g.correlation_key IS NULL OR g.correlation_guard IS NOT NULL OR 'runnable' <> ALL (g.correlation_scope)
@@ -29,7 +30,8 @@ WITH mine AS MATERIALIZED (
     RETURNING g.cancel_requested
 )
 SELECT (SELECT count(*)::int FROM released), (SELECT count(r.cancel_requested)::int FROM released r),
-       (SELECT count(*)::int FROM unnest($2::bigint[]) AS u(id) JOIN public.gen_durable g ON g.id = u.id
+       (SELECT count(*)::int FROM unnest($2::bigint[], $3::int[]) AS u(id, claim)
+          JOIN public.gen_durable g ON g.id = u.id AND g.claims = u.claim
          WHERE g.locked_by = $1 AND coalesce(g.status, 'failed') = 'executing') - (SELECT count(*)::int FROM released),
        coalesce(h.ids, '{}'), h.claims, h.keys, h.shards, CASE WHEN h.ids IS NOT NULL THEN pg_current_xact_id()::text::bigint ELSE 0 END
   FROM (SELECT array_agg(t.id) AS ids, array_agg(t.claims) AS claims, array_agg(t.concurrency_key) AS keys, array_agg(t.concurrency_shard) AS shards

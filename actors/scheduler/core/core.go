@@ -275,14 +275,15 @@ func (c *Core) startRows() {
 	}
 }
 
-func (c *Core) release(ids ...int64) {
-	if len(ids) == 0 {
-		return
-	}
+func (c *Core) release(row *pg.Claimed) { c.giveUp(pg.ClaimRef{ID: row.ID, Claim: row.Claim}) }
+
+// giveUp gives a row back, if it is under that very claim then: a look at what is unheld, which does not wait for releases, may have
+// given it back before, and it may be held anew.
+func (c *Core) giveUp(claim pg.ClaimRef) {
 	if len(c.fx.Release) == 0 {
 		c.releasing++
 	}
-	c.fx.Release = append(c.fx.Release, ids...)
+	c.fx.Release = append(c.fx.Release, claim)
 }
 
 // giveBackStuck releases the buffer when its oldest row has waited for long: its rows are hostages of steps
@@ -290,14 +291,14 @@ func (c *Core) release(ids ...int64) {
 func (c *Core) giveBackStuck(now time.Time) {
 	if len(c.buffer) > 0 && !c.buffer[0].since.Add(stuck).After(now) {
 		for _, h := range c.buffer {
-			c.release(h.id)
+			c.release(h.row)
 		}
 		c.buffer = nil
 		clear(c.buffered)
 	}
 	for id, h := range c.twins { // each waits for the end of its own earlier run
 		if !h.since.Add(stuck).After(now) {
-			c.release(id)
+			c.release(h.row)
 			delete(c.twins, id)
 		}
 	}
@@ -322,12 +323,12 @@ func (c *Core) stuckAt() time.Time {
 
 func (c *Core) releaseBuffered() {
 	for _, h := range c.buffer {
-		c.release(h.id)
+		c.release(h.row)
 	}
 	c.buffer = nil
 	clear(c.buffered)
-	for id := range c.twins {
-		c.release(id)
+	for _, h := range c.twins {
+		c.release(h.row)
 	}
 	clear(c.twins)
 }
@@ -358,7 +359,7 @@ func (c *Core) onEnded(e actors.StepEnded, now time.Time) {
 			c.strike(e.Step, false, h.seq, now)
 		}
 		if !h.lost {
-			c.release(e.ID)
+			c.giveUp(pg.ClaimRef{ID: e.ID, Claim: e.Claim})
 		}
 	case actors.EndDenied:
 		c.supply.at(now.Add(retryMin)) // when the row is back
@@ -366,7 +367,7 @@ func (c *Core) onEnded(e actors.StepEnded, now time.Time) {
 			c.limits.deny(limitKey{e.Denied.By, e.Denied.Key}, e.Denied, 0, now, c.cfg.Jitter())
 		}
 		if !h.lost {
-			c.release(e.ID)
+			c.giveUp(pg.ClaimRef{ID: e.ID, Claim: e.Claim})
 		}
 	}
 	// A gate's slot comes free with its credit, of which a Freed tells.

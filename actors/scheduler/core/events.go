@@ -159,8 +159,8 @@ type Effects struct {
 	// AskRunning asks for a Running event. The question follows the starts, and what ends after the answer was
 	// given is reported after the answer.
 	AskRunning bool
-	// Release gives these rows back untouched; one ReleaseResult answers for all of them.
-	Release []int64
+	// Release gives up these claims, whose rows go back untouched; one ReleaseResult answers for all of them.
+	Release []pg.ClaimRef
 	// Beat extends the leases of these ids; one BeatResult answers.
 	Beat []int64
 	// Extend extends the lease of each id alone; an ExtendResult answers for each.

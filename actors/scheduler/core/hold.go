@@ -13,13 +13,13 @@ import (
 func (c *Core) take(row *pg.Claimed, now time.Time) bool {
 	delete(c.left, row.ID)
 	if c.drain.on {
-		c.release(row.ID)
+		c.release(row)
 		return false
 	}
 	ref := pg.StepRef{Machine: row.Machine, Version: row.Version, Step: row.Step}
 	if row.CancelReason == nil && !c.cfg.Knows(ref) {
 		c.strike(ref, true, 0, now)
-		c.release(row.ID)
+		c.release(row)
 		return false
 	}
 	h := &held{row: row, id: row.ID, seq: c.nextSeq(), since: now}

@@ -425,7 +425,7 @@ func (c *Core) onAdmit(e AdmitResult, now time.Time) {
 		default: // not ours any more, or nobody has decided
 			both(row, func(k limitKey) { deny(k, d) })
 		}
-		c.release(row.ID)
+		c.release(row)
 	}
 	c.beatSoon(now)
 	for k := range granted {

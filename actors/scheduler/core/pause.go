@@ -35,6 +35,6 @@ func (c *Core) giveBack(rows []pg.Claimed) {
 		if old := c.running[id]; old != nil {
 			c.lose(old) // it came back although it runs here: see take
 		}
-		c.release(id)
+		c.release(&rows[i])
 	}
 }

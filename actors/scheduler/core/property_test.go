@@ -26,6 +26,8 @@ type world struct {
 
 	nextID int64
 	owned  map[int64]bool // claimed in the database
+	claims map[int64]int  // how often a row was claimed
+	ran    map[int64]int  // the claim that a run is of
 	// runs are the runs that were started and whose end was not reported; true = the outcome is durable already.
 	runs map[int64]bool
 	// handed are the runs that have given up their slot, by what the core was told, and turns says how often they did; wants are those
@@ -48,7 +50,7 @@ type world struct {
 	// freed are gates' keys of which a slot came free after the last time that one of their rows was denied.
 	freed map[string]bool
 
-	releases [][]int64
+	releases [][]pg.ClaimRef
 	beat     []int64
 	extends  []int64
 	unheld   bool
@@ -75,7 +77,7 @@ func (w *world) on(e Event) {
 		if w.askedIn[r.ID] <= w.paused {
 			w.t.Fatalf("row %d was claimed before a pause and started in it", r.ID)
 		}
-		w.runs[r.ID] = false
+		w.runs[r.ID], w.ran[r.ID] = false, r.Claim
 	}
 	for _, r := range fx.Resume {
 		w.answered(r)
@@ -95,9 +97,9 @@ func (w *world) on(e Event) {
 		w.t.Fatalf("%d rows are at work, for %d slots and %d commits", n, w.slots, w.most)
 	}
 	if len(fx.Release) > 0 {
-		for _, id := range fx.Release {
-			if done, running := w.runs[id]; running && !done && !w.core.running[id].lost {
-				w.t.Fatalf("running row %d was released", id)
+		for _, r := range fx.Release {
+			if done, running := w.runs[r.ID]; running && !done && !w.core.running[r.ID].lost {
+				w.t.Fatalf("running row %d was released", r.ID)
 			}
 		}
 		w.releases = append(w.releases, slices.Clone(fx.Release))
@@ -147,6 +149,8 @@ func (w *world) answerClaim(t *rapid.T) {
 	for range rapid.IntRange(0, asked).Draw(t, "rows") {
 		row := pg.Claimed{ID: w.pick(t), Machine: rapid.SampledFrom([]string{"m", "m", "m", "strange"}).Draw(t, "machine")}
 		w.owned[row.ID], w.askedIn[row.ID] = true, w.asks
+		w.claims[row.ID]++
+		row.Claim = w.claims[row.ID]
 		delete(w.admitted, row.ID)
 		row.ConcurrencyKey = rapid.SampledFrom([]string{"", "", "k", "g:a", "g:b"}).Draw(t, "key")
 		row.RateLimit = rapid.SampledFrom([]string{"", "", "", "r", "r:a"}).Draw(t, "rate")
@@ -267,7 +271,7 @@ func (w *world) endRun(t *rapid.T) {
 	if !ok {
 		return
 	}
-	end := actors.StepEnded{ID: id, Delay: -1, Took: time.Millisecond}
+	end := actors.StepEnded{ID: id, Claim: w.ran[id], Delay: -1, Took: time.Millisecond}
 	if !w.runs[id] {
 		end.End = rapid.SampledFrom([]actors.StepEnd{
 			actors.EndCommitted, actors.EndCommitted, actors.EndStale, actors.EndVanished, actors.EndAbandoned, actors.EndUnknown, actors.EndDenied,
@@ -361,15 +365,24 @@ func (w *world) answerRelease() {
 	if len(w.releases) == 0 {
 		return
 	}
-	ids := w.releases[0]
+	claims := w.releases[0]
 	w.releases = w.releases[1:]
-	for _, id := range ids {
-		h := w.core.running[id]
-		if (h == nil || h.lost || w.runs[id]) && w.core.buffered[id] == nil && w.core.twins[id] == nil {
-			w.disown(id)
+	for _, r := range claims {
+		if w.owned[r.ID] && w.claims[r.ID] == r.Claim { // else it was given back already, and may be claimed anew
+			w.mustNotHold(r)
+			w.disown(r.ID)
 		}
 	}
 	w.on(ReleaseResult{})
+}
+
+// mustNotHold expects that a row which goes back to its queue is not worked on under that claim.
+func (w *world) mustNotHold(r pg.ClaimRef) {
+	for _, of := range []map[int64]*held{w.core.running, w.core.buffered, w.core.twins} {
+		if h := of[r.ID]; h != nil && !h.lost && h.row != nil && h.row.Claim == r.Claim {
+			w.t.Fatalf("row %d is given back and held", r.ID)
+		}
+	}
 }
 
 func (w *world) answerBeat(t *rapid.T) {
@@ -488,7 +501,7 @@ func TestNoRowIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
 			t: t, slots: rapid.IntRange(1, 5).Draw(t, "slots"), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-			owned: map[int64]bool{}, runs: map[int64]bool{}, left: map[int64]bool{}, most: rapid.IntRange(1, 5).Draw(t, "uncommitted"),
+			owned: map[int64]bool{}, claims: map[int64]int{}, ran: map[int64]int{}, runs: map[int64]bool{}, left: map[int64]bool{}, most: rapid.IntRange(1, 5).Draw(t, "uncommitted"),
 			handed: map[int64]bool{}, wants: map[int64]wish{}, resumed: map[int64]bool{}, turns: map[int64]int{}, wished: map[int64]int{},
 			admitted: map[int64]bool{}, askedIn: map[int64]int{}, freed: map[string]bool{},
 		}

@@ -372,7 +372,11 @@ func describe(fx *Effects) []string {
 		say("ask what runs")
 	}
 	if len(fx.Release) > 0 {
-		say("release %s", ranges(fx.Release))
+		ids := make([]int64, len(fx.Release))
+		for i, r := range fx.Release {
+			ids[i] = r.ID
+		}
+		say("release %s", ranges(ids))
 	}
 	if len(fx.Beat) > 0 {
 		say("beat %s", ranges(fx.Beat))
