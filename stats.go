@@ -86,7 +86,7 @@ type LimitStats struct {
 // QueueStats are what one queue of this process has counted. Those ending in Now are gauges.
 type QueueStats struct {
 	// RunningNow are rows that hold a slot; BufferedNow are rows that were claimed ahead and wait for one; CommittingNow are
-	// rows that gave up theirs because their step has ended, and whose outcome is being committed, or whose error handler waits for one.
+	// rows that gave up theirs because their step has ended, and whose outcome is being committed, or whose next step (or error handler) waits for one.
 	RunningNow, BufferedNow, CommittingNow int64
 	// AbandonedNow are goroutines of steps that were given up and still run.
 	AbandonedNow int64

@@ -61,6 +61,7 @@ type slot struct {
 	given bool          // it has given it up, for the turn-th time
 	turn  int32         // how often it has
 	since time.Time     // when it got it
+	step  time.Time     // when the present step began in it
 	held  time.Duration // for how long it had it before
 	// wants is the turn after which it waits for one; 0 = it does not. Whoever takes it back tells so by answer.
 	wants  atomic.Int32
@@ -77,14 +78,21 @@ func (s *slot) took(now time.Time) time.Duration {
 }
 
 // handOver gives up the run's slot: its outcome is with a flusher, and no code of it runs while it waits. While nobody waits for a slot
-// that is not worth a message.
-func (s *step) handOver(r *run) {
+// that is not worth a message. A chain that goes on gives it up if its step was shorter than commits are: then most slots would
+// wait for the disk most of the time.
+func (s *step) handOver(r *run, goesOn bool, now time.Time) {
 	if r.slot.given || !s.life.tight.Load() {
 		return
 	}
-	r.slot.held, r.slot.given = r.slot.took(time.Now()), true
+	if goesOn && now.Sub(r.slot.step) >= time.Duration(s.life.commitTook.Load()) {
+		return
+	}
+	r.slot.held, r.slot.given = r.slot.took(now), true
 	r.slot.turn++
-	h := core.HandedRow{Row: r.row, Turn: int(r.slot.turn), Took: max(r.slot.held, 1)}
+	h := core.HandedRow{Row: r.row, Turn: int(r.slot.turn)}
+	if !goesOn {
+		h.Took = max(r.slot.held, 1)
+	}
 	if s.life.handed.add(h) {
 		s.ctx.Send(s.scheduler, handedOver{})
 	}

@@ -264,6 +264,91 @@ func TestAWaitForASlotIsInterrupted(t *testing.T) {
 	}
 }
 
+// TestChainsThatCommitHoldNoSlot: the flusher takes its time, and the steps are short. So many chains are under way as may wait for
+// their commits, one step at a time as Concurrency says, and all come to their end; also when the scheduler fails again and again.
+func TestChainsThatCommitHoldNoSlot(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"", "the scheduler fails"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			const chains, last = 20, 30
+			var steps together
+			var committing, most atomic.Int64
+			h := open(t, func(c *Config) { c.Concurrency, c.Heartbeat = 1, 50*time.Millisecond },
+				inline(last, func(context.Context, *fsm.Call[counting]) (fsm.Outcome, error) {
+					steps.run(func() {})
+					return nil, nil
+				}))
+			h.held = func(commit func()) { // each outcome takes a millisecond
+				actors.Max(&most, committing.Add(1))
+				time.AfterFunc(time.Millisecond, func() {
+					committing.Add(-1)
+					commit()
+				})
+			}
+			rows := make([]pg.Claimed, chains)
+			for i := range rows {
+				rows[i] = pg.Claimed{Machine: "chain", Version: 1, Step: "a"}
+			}
+			h.table.insert(rows...)
+			h.send(actors.Poke{Queue: "q"})
+			if how != "" {
+				for n := range int64(5) {
+					h.until("steps", func() bool { return steps.ran.Load() > 50*n })
+					h.system.Root.Send(h.child(actors.NameScheduler), actors.Crash{})
+				}
+			}
+			h.until("all are done", func() bool { return h.table.count(pg.Done) == chains })
+			if n := steps.ran.Load(); n != chains*last {
+				t.Errorf("%d steps ran, expected %d", n, chains*last)
+			}
+			if n := steps.most.Load(); n != 1 {
+				t.Errorf("%d steps ran at once", n)
+			}
+			if n := most.Load(); n < 3 {
+				t.Errorf("at most %d chains were committing at once", n)
+			}
+		})
+	}
+}
+
+// TestAChainBehindLongStepsGoesBack: it has given up its slot for a commit, and others need theirs for long. It waits in its queue
+// then, and goes on from there.
+func TestAChainBehindLongStepsGoesBack(t *testing.T) {
+	t.Parallel()
+	long := newBlocking("long")
+	occupied := make(chan struct{})
+	second := fsm.NewJob("second", func(context.Context, *fsm.JobCall[none]) (int, error) {
+		close(occupied)
+		<-long.goOn
+		return 0, nil
+	})
+	h := open(t, func(c *Config) { c.Concurrency = 1 }, inline(90, nil), second)
+	h.held = func(commit func()) {
+		go func() {
+			select { // commits take longer than steps, until the other step has made use of that
+			case <-occupied:
+			case <-time.After(200 * time.Millisecond):
+			}
+			commit()
+		}()
+	}
+	h.table.insert(pg.Claimed{Machine: "chain", Version: 1, Step: "a"}, pg.Claimed{Machine: "second", Version: 1, Step: fsm.JobStep})
+	h.send(actors.Poke{Queue: "q"})
+	h.until("the chain is back", func() bool {
+		e := h.table.look(1)
+		return e.outcome != nil && e.status == pg.Runnable
+	})
+	if e := h.table.look(1); e.outcome.Kind != pg.KindRetry || !e.outcome.Uncounted {
+		t.Errorf("it went back as %+v", e.outcome)
+	}
+	if n := h.counts.Yielded.Load(); n != 1 {
+		t.Errorf("%d chains went back to their queue", n)
+	}
+	close(long.goOn)
+	h.until("both are done", func() bool { return h.table.count(pg.Done) == 2 })
+}
+
 // TestAnAnswerIsToTheTurnThatAsked: one to an earlier wish, told late, lets no code run.
 func TestAnAnswerIsToTheTurnThatAsked(t *testing.T) {
 	t.Parallel()

@@ -88,6 +88,8 @@ type life struct {
 	tight     atomic.Bool
 	handed    gathering[core.HandedRow]
 	returning gathering[core.ReturningRow]
+	// commitTook is how long the last outcome waited for its flusher's answer, in ns.
+	commitTook atomic.Int64
 
 	// gates are the names of the gates in force; the steps of inline chains read them. Invariant: the map is not changed.
 	gates atomic.Pointer[map[string]bool]

@@ -84,6 +84,7 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 	r.steps++
 	in := stepping.Input(r.at, s.cfg.Limits, s.cfg.Store)
 	in.Grace, in.Abandon = s.cfg.StepGrace, r.abandoned
+	r.slot.step = time.Now()
 	ctx := s.begin(r)
 	res := fsm.Run(ctx, r.spec, in)
 	r.watch.ran()
@@ -201,9 +202,8 @@ func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 		}
 		s.reply = nil
 		s.ctx.Send(s.flusher(r.at), actors.Commit{Outcome: o, Queue: r.at.Queue, Gone: r.gone, Reply: reply})
-		if o.Kind != pg.KindContinue { // the next step of a chain runs in the same slot: ISSUES 99
-			s.handOver(r)
-		}
+		sent := time.Now()
+		s.handOver(r, o.Kind == pg.KindContinue, sent)
 		var answer actors.Committed
 		select {
 		case answer = <-reply:
@@ -215,6 +215,7 @@ func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 			}
 		}
 		s.reply = reply
+		s.life.commitTook.Store(int64(time.Since(sent)))
 		if !errors.Is(answer.Err, actors.ErrRestarting) {
 			return answer, answer.Err
 		}

@@ -95,7 +95,7 @@ var ofEngine = []observed[engine]{
 var ofQueue = []observed[queue]{
 	one("gendurable.queue.running", Gauge, "{row}", "rows that hold a slot", func(c *queue) *atomic.Int64 { return &c.RunningNow }),
 	one("gendurable.queue.buffered", Gauge, "{row}", "rows claimed ahead that wait for a slot", func(c *queue) *atomic.Int64 { return &c.BufferedNow }),
-	one("gendurable.queue.committing", Gauge, "{row}", "rows without a slot: their step has ended and its outcome is being committed, or their error handler waits for one", func(c *queue) *atomic.Int64 { return &c.CommittingNow }),
+	one("gendurable.queue.committing", Gauge, "{row}", "rows without a slot: their step has ended and its outcome is being committed, or their next step or error handler waits for one", func(c *queue) *atomic.Int64 { return &c.CommittingNow }),
 	one("gendurable.queue.abandoned", Gauge, "{goroutine}", "goroutines of steps that were given up and still run", func(c *queue) *atomic.Int64 { return &c.AbandonedNow }),
 	one("gendurable.queue.unknown_steps", Gauge, "{step}", "steps (machine, version, step) that this process cannot run", func(c *queue) *atomic.Int64 { return &c.UnknownSteps }),
 	one("gendurable.claims", Counter, "{claim}", "claim statements (picks) that succeeded", func(c *queue) *atomic.Int64 { return &c.Claims }),
