@@ -113,8 +113,8 @@ type StepEnded struct {
 	End   StepEnd
 	// Delay is the requeue's delay when End is EndCommitted and the row is runnable again; negative = it is not.
 	Delay time.Duration
-	// Took is how long the slot was held.
-	Took time.Duration
+	// Took is how long the slot was held, Longest how long the longest of its steps took; 0 when none ran.
+	Took, Longest time.Duration
 	// Step names the step to leave out of claims when End is EndUnknown.
 	Step pg.StepRef
 	// Denied says why when End is EndDenied.

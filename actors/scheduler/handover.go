@@ -11,6 +11,7 @@ import (
 	"github.com/gendurable/gendurable/actors/scheduler/core"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/stepping"
+	"github.com/gendurable/gendurable/pg"
 )
 
 // gathering is what many have to tell one actor: it hears of all that has come together by one message.
@@ -63,6 +64,8 @@ type slot struct {
 	since time.Time     // when it got it
 	step  time.Time     // when the present step began in it
 	held  time.Duration // for how long it had it before
+	// longest is how long the longest step so far took.
+	longest time.Duration
 	// wants is the turn after which it waits for one; 0 = it does not. Whoever takes it back tells so by answer.
 	wants  atomic.Int32
 	chain  atomic.Bool // what waits is the next step of a chain
@@ -77,14 +80,14 @@ func (s *slot) took(now time.Time) time.Duration {
 	return s.held + now.Sub(s.since)
 }
 
+// ran notes that a step has ended, or what else of its code runs in the slot.
+func (s *slot) ran() { s.longest = max(s.longest, time.Since(s.step)) }
+
 // handOver gives up the run's slot: its outcome is with a flusher, and no code of it runs while it waits. While nobody waits for a slot
-// that is not worth a message. A chain that goes on gives it up if its step was shorter than commits are: then most slots would
-// wait for the disk most of the time.
-func (s *step) handOver(r *run, goesOn bool, now time.Time) {
-	if r.slot.given || !s.life.tight.Load() {
-		return
-	}
-	if goesOn && now.Sub(r.slot.step) >= time.Duration(s.life.commitTook.Load()) {
+// that is not worth a message.
+func (s *step) handOver(r *run, o *pg.Outcome, now time.Time) {
+	goesOn := o.Kind == pg.KindContinue
+	if r.slot.given || !goesOn && !s.life.tight.Load() || goesOn && !s.lends(r, o, now) {
 		return
 	}
 	r.slot.held, r.slot.given = r.slot.took(now), true
@@ -96,6 +99,13 @@ func (s *step) handOver(r *run, goesOn bool, now time.Time) {
 	if s.life.handed.add(h) {
 		s.ctx.Send(s.scheduler, handedOver{})
 	}
+}
+
+// lends reports whether a chain that goes on gives up its slot for the commit: if its step was shorter than commits are, most slots would
+// wait for the disk most of the time. But not if the limiter is asked about the next step: what it grants would lie idle while
+// the chain waits for a slot, and be taken again if there is none.
+func (s *step) lends(r *run, o *pg.Outcome, now time.Time) bool {
+	return s.life.brisk.Load() && now.Sub(r.slot.step) < time.Duration(s.life.commitTook.Load()) && o.RateLimit == "" && o.Key != pg.SetKey
 }
 
 // regain waits for a slot if the run has given up its own; false = it is to go on without one: nobody waits for it any more, it was

@@ -312,19 +312,26 @@ func TestChainsThatCommitHoldNoSlot(t *testing.T) {
 	}
 }
 
-// TestAChainBehindLongStepsGoesBack: it has given up its slot for a commit, and others need theirs for long. It waits in its queue
-// then, and goes on from there.
-func TestAChainBehindLongStepsGoesBack(t *testing.T) {
+// TestAChainBehindALongStepGoesBack: it has given up its slot for a commit, and a step that was always short takes long. It goes back
+// to the place that it had, and on from there; from then on chains keep their slots.
+func TestAChainBehindALongStepGoesBack(t *testing.T) {
 	t.Parallel()
-	long := newBlocking("long")
-	occupied := make(chan struct{})
-	second := fsm.NewJob("second", func(context.Context, *fsm.JobCall[none]) (int, error) {
-		close(occupied)
-		<-long.goOn
+	occupied, goOn := make(chan struct{}), make(chan struct{})
+	var runs atomic.Int64
+	other := fsm.NewJob("other", func(context.Context, *fsm.JobCall[none]) (int, error) {
+		if runs.Add(1) == 2 {
+			close(occupied)
+			<-goOn
+		}
 		return 0, nil
 	})
-	h := open(t, func(c *Config) { c.Concurrency = 1 }, inline(90, nil), second)
+	var slow atomic.Bool
+	h := open(t, func(c *Config) { c.Concurrency = 1 }, inline(90, nil), other)
 	h.held = func(commit func()) {
+		if !slow.Load() {
+			commit()
+			return
+		}
 		go func() {
 			select { // commits take longer than steps, until the other step has made use of that
 			case <-occupied:
@@ -333,20 +340,59 @@ func TestAChainBehindLongStepsGoesBack(t *testing.T) {
 			commit()
 		}()
 	}
-	h.table.insert(pg.Claimed{Machine: "chain", Version: 1, Step: "a"}, pg.Claimed{Machine: "second", Version: 1, Step: fsm.JobStep})
-	h.send(actors.Poke{Queue: "q"})
-	h.until("the chain is back", func() bool {
-		e := h.table.look(1)
-		return e.outcome != nil && e.status == pg.Runnable
-	})
-	if e := h.table.look(1); e.outcome.Kind != pg.KindRetry || !e.outcome.Uncounted {
-		t.Errorf("it went back as %+v", e.outcome)
+	pair := func() int64 {
+		first := h.table.insert(pg.Claimed{Machine: "chain", Version: 1, Step: "a"}, pg.Claimed{Machine: "other", Version: 1, Step: fsm.JobStep})[0]
+		h.send(actors.Poke{Queue: "q"})
+		return first
 	}
+	pair()
+	h.until("it is known how long they take", func() bool { return h.table.count(pg.Done) == 2 })
+	slow.Store(true)
+	chain := pair()
+	h.until("the chain is back", func() bool { return h.counts.Released.Load() == 1 })
 	if n := h.counts.Yielded.Load(); n != 1 {
 		t.Errorf("%d chains went back to their queue", n)
 	}
-	close(long.goOn)
-	h.until("both are done", func() bool { return h.table.count(pg.Done) == 2 })
+	slow.Store(false)
+	close(goOn)
+	h.until("all are done", func() bool { return h.table.count(pg.Done) == 4 })
+	if e := h.table.look(chain); len(e.continued) != 89 || e.Claim < 2 {
+		t.Errorf("the chain went on %d times, under %d claims", len(e.continued), e.Claim)
+	}
+	third := pair()
+	h.until("the next two are done", func() bool { return h.table.count(pg.Done) == 6 })
+	if e, n := h.table.look(third), h.counts.Yielded.Load(); e.Claim != 1 || n != 1 {
+		t.Errorf("the next chain took %d claims, in all %d went back", e.Claim, n)
+	}
+}
+
+// TestAChainKeepsItsSlotForALimit: what the limiter grants would lie idle, or be taken twice, if there was no slot then.
+func TestAChainKeepsItsSlotForALimit(t *testing.T) {
+	t.Parallel()
+	s := &step{life: newLife(nil)}
+	s.life.brisk.Store(true)
+	s.life.commitTook.Store(int64(time.Second))
+	now := time.Now()
+	for name, c := range map[string]struct {
+		outcome pg.Outcome
+		took    time.Duration
+		lends   bool
+	}{
+		"":                  {pg.Outcome{}, time.Millisecond, true},
+		"a key released":    {pg.Outcome{Key: pg.ReleaseKey}, time.Millisecond, true},
+		"a rate limit":      {pg.Outcome{RateLimit: "r"}, time.Millisecond, false},
+		"a new gate's slot": {pg.Outcome{Key: pg.SetKey, NewKey: "g:a"}, time.Millisecond, false},
+		"a longer step":     {pg.Outcome{}, 2 * time.Second, false},
+	} {
+		r := &run{slot: slot{step: now.Add(-c.took)}}
+		if s.lends(r, &c.outcome, now) != c.lends {
+			t.Errorf("%q: the chain gives up its slot: %v", name, !c.lends)
+		}
+	}
+	s.life.brisk.Store(false)
+	if s.lends(&run{slot: slot{step: now}}, new(pg.Outcome), now) {
+		t.Error("a chain gives up its slot for nobody")
+	}
 }
 
 // TestAnAnswerIsToTheTurnThatAsked: one to an earlier wish, told late, lets no code run.

@@ -86,6 +86,7 @@ type life struct {
 	// tight is set while slots are in demand; handed are the rows that have given up theirs before their end, and returning those
 	// that want one again.
 	tight     atomic.Bool
+	brisk     atomic.Bool // chains should give up their slots for commits
 	handed    gathering[core.HandedRow]
 	returning gathering[core.ReturningRow]
 	// commitTook is how long the last outcome waited for its flusher's answer, in ns.
@@ -95,6 +96,7 @@ type life struct {
 	gates atomic.Pointer[map[string]bool]
 
 	schedulers atomic.Int64 // incarnations so far
+	looks      atomic.Int64 // at what is unheld, on their way
 	steps      atomic.Int64
 
 	mu      sync.Mutex

@@ -23,6 +23,8 @@ type scheduler struct {
 	root  *actor.RootContext
 	timer *time.Timer
 	armed time.Time // when the timer fires; zero = it does not
+	// inherited: a look of an earlier life at what is unheld is on its way.
+	inherited bool
 }
 
 type (
@@ -104,11 +106,14 @@ func (s *scheduler) start(ctx actor.Context) {
 	cfg := s.cfg.core()
 	cfg.Gates = slices.Collect(maps.Keys(*s.life.gates.Load()))
 	s.core = core.New(cfg, s.incarnation > 1, time.Now())
+	if s.inherited = s.life.looks.Load() > 0; s.inherited {
+		s.core.AwaitLook()
+	}
 	if s.cfg.LeftOut != nil {
 		s.cfg.LeftOut(nil) // this life has none yet
 	}
-	s.life.returning.take() // they ask again: see steps
-	s.life.handed.take()    // an earlier life was told of them, or has died of it: they count as running until they end
+	clear(s.life.returning.take()) // they ask again: see steps
+	clear(s.life.handed.take())    // an earlier life was told of them, or has died of it: they count as running until they end
 	s.on(core.Tick{})
 	s.drain()
 }
@@ -130,8 +135,8 @@ func (s *scheduler) drain() {
 	}
 }
 
-// answered takes an answer. What an earlier life asked for is of no interest, but for a claim: its rows are ours,
-// and nobody knows of them.
+// answered takes an answer. What an earlier life asked for is of no interest, but for a claim, whose rows are ours and known to
+// nobody, and for a look at what is unheld, which this life has waited for.
 func (s *scheduler) answered(m answer) {
 	if m.incarnation == s.incarnation {
 		s.on(m.event)
@@ -144,12 +149,18 @@ func (s *scheduler) answered(m answer) {
 		}
 	case core.AdmitResult:
 		s.on(core.Orphaned{})
+	case core.UnheldResult:
+		if s.inherited {
+			s.inherited = false
+			s.on(r)
+		}
 	}
 }
 
 func (s *scheduler) returning() {
 	if rows := s.life.returning.take(); len(rows) > 0 {
 		s.on(core.Returning{Rows: rows})
+		clear(rows)
 	}
 }
 
@@ -158,6 +169,7 @@ func (s *scheduler) on(e core.Event) {
 	now := time.Now()
 	fx := s.core.On(e, now)
 	s.life.tight.Store(s.core.Tight()) // before the steps that this starts could ask
+	s.life.brisk.Store(s.core.Brisk(now))
 	s.life.paused.Store(s.core.Paused())
 	s.tell(fx)
 	s.call(fx)

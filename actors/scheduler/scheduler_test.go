@@ -147,6 +147,52 @@ func TestALateReleaseLeavesTheNextClaimAlone(t *testing.T) {
 	}
 }
 
+// lateLooks is a table whose first look at what is unheld is late.
+type lateLooks struct {
+	*table
+	first       *sync.Once
+	asked, over chan struct{}
+}
+
+func (l lateLooks) ReleaseUnheld(ctx context.Context, worker string, held []int64) (int, error) {
+	late := false
+	l.first.Do(func() { late = true })
+	if late {
+		close(l.asked)
+		<-time.After(100 * time.Millisecond)
+		defer close(l.over)
+	}
+	return l.table.ReleaseUnheld(ctx, worker, held)
+}
+
+// TestALateLookGivesBackNothingOfTheNextLife: the scheduler fails while it looks for what is unheld. What the next one claims is not
+// among what that look knows, so it must not claim before it is over.
+func TestALateLookGivesBackNothingOfTheNextLife(t *testing.T) {
+	t.Parallel()
+	late := lateLooks{first: new(sync.Once), asked: make(chan struct{}), over: make(chan struct{})}
+	long := newBlocking("long")
+	h := openWith(t, func(h *house, c *Config) {
+		late.table = h.table
+		c.Store = late
+	}, long)
+	crash := func() { h.system.Root.Send(h.child(actors.NameScheduler), actors.Crash{}) }
+	h.until("it has begun", func() bool { return h.counts.Claims.Load() > 0 })
+	crash()
+	receive(t, "the second life looks", late.asked)
+	crash()
+	id := h.add("long", 1)[0]
+	receive(t, "the row runs", long.running)
+	receive(t, "the end of the late look", late.over)
+	if e := h.table.look(id); e.status != pg.Executing || e.Claim != 1 {
+		t.Errorf("the row that runs is %s, after %d claims", e.status, e.Claim)
+	}
+	close(long.goOn)
+	h.until("it is done", func() bool { return h.table.look(id).status == pg.Done })
+	if n := long.runs.Load(); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
 // TestAClaimThatOutlivesItsSchedulerLosesNoRows: rows that were claimed for a scheduler that failed meanwhile are
 // given back at once, by its next life.
 func TestAClaimThatOutlivesItsSchedulerLosesNoRows(t *testing.T) {

@@ -78,6 +78,9 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 		default:
 		}
 		s.cfg.QueueCounters.Yielded.Add(1)
+		if !s.interrupted(r) { // there is no slot: it goes back to the place that it had, as one that the limiter denies
+			return r.ended(actors.EndDenied, -1)
+		}
 		r.watch = watch{skipped: true}
 		return s.commit(r, nil, putBack(r))
 	}
@@ -87,6 +90,7 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 	r.slot.step = time.Now()
 	ctx := s.begin(r)
 	res := fsm.Run(ctx, r.spec, in)
+	r.slot.ran()
 	r.watch.ran()
 	e := s.conclude(r, in, res, func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
@@ -94,7 +98,10 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 		if !s.regain(r, false) {
 			return s.unheard(r)
 		}
-		return s.conclude(r, in, fsm.RunError(ctx, r.spec, in, err), func(err error) actors.StepEnded {
+		r.slot.step = time.Now()
+		res := fsm.RunError(ctx, r.spec, in, err)
+		r.slot.ran()
+		return s.conclude(r, in, res, func(err error) actors.StepEnded {
 			return s.commit(r, nil, stepping.Failure(err.Error()))
 		})
 	})
@@ -203,7 +210,7 @@ func (s *step) submit(r *run, o pg.Outcome) (actors.Committed, error) {
 		s.reply = nil
 		s.ctx.Send(s.flusher(r.at), actors.Commit{Outcome: o, Queue: r.at.Queue, Gone: r.gone, Reply: reply})
 		sent := time.Now()
-		s.handOver(r, o.Kind == pg.KindContinue, sent)
+		s.handOver(r, &o, sent)
 		var answer actors.Committed
 		select {
 		case answer = <-reply:

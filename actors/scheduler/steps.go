@@ -74,7 +74,7 @@ func (r *run) abandon(cause error) {
 }
 
 func (r *run) ended(end actors.StepEnd, delay time.Duration) actors.StepEnded {
-	return actors.StepEnded{ID: r.row.ID, Claim: r.row.Claim, End: end, Delay: delay, Took: r.slot.took(time.Now())}
+	return actors.StepEnded{ID: r.row.ID, Claim: r.row.Claim, End: end, Delay: delay, Took: r.slot.took(time.Now()), Longest: r.slot.longest}
 }
 
 // steps is the parent of the step actors, and the truth about what runs.

@@ -23,6 +23,7 @@ type joint struct {
 func (s *step) commitTogether(r *run, refused func(error) actors.StepEnded, e *fsm.Encoded) actors.StepEnded {
 	r.committing.Store(true)
 	j, left := s.together(r, e)
+	r.slot.ran() // the work is code of the step's
 	blame := blamed(j.err)
 	switch {
 	case left != nil:

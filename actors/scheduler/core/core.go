@@ -94,8 +94,9 @@ type held struct {
 	handed     bool
 	turn, wish int
 	wished     time.Time
-	chain      bool // what it waits for is the next step of a chain
-	counted    bool // its end has been counted, see demand
+	chain      bool  // what it waits for is the next step of a chain
+	pace       *pace // of a running row
+	counted    bool  // its end has been counted, see demand
 }
 
 // Core is the state of one queue's scheduler. Not safe for concurrent use.
@@ -122,6 +123,7 @@ type Core struct {
 	limits limits
 	scan   scan
 	pause  pause
+	paces  paces
 
 	misfits   misfits
 	releasing int // releases on their way
@@ -268,6 +270,7 @@ func (c *Core) startRows() {
 		delete(c.buffered, h.id)
 		h.started = c.nextSeq()
 		c.running[h.id] = h
+		c.paces.began(h)
 		c.fx.Start = append(c.fx.Start, h.row)
 	}
 	if len(c.buffer) == 0 {
@@ -339,6 +342,9 @@ func (c *Core) onEnded(e actors.StepEnded, now time.Time) {
 		return
 	}
 	delete(c.running, e.ID)
+	if c.paces.ended(h, &e, now) {
+		c.quicker(now)
+	}
 	if h.doubted != 0 && e.End != actors.EndCommitted {
 		c.fx.Lost++
 	}
@@ -389,7 +395,9 @@ func (c *Core) onRunning(e Running, now time.Time) {
 	for _, id := range e.IDs {
 		runs[id] = true
 		if c.running[id] == nil {
-			c.running[id] = &held{id: id, seq: c.nextSeq()}
+			h := &held{id: id, seq: c.nextSeq()}
+			c.running[id] = h
+			c.paces.began(h)
 		}
 	}
 	for id, h := range c.running {

@@ -22,6 +22,7 @@ func (c *Core) take(row *pg.Claimed, now time.Time) bool {
 		c.release(row)
 		return false
 	}
+	c.paces.taken(row, now)
 	h := &held{row: row, id: row.ID, seq: c.nextSeq(), since: now}
 	if old := c.running[row.ID]; old != nil {
 		// Either the old run's outcome is durable and only its report is late, or the lease was lost and the row
@@ -237,6 +238,10 @@ func (c *Core) suspect(now time.Time) {
 		c.unheld.due = now
 	}
 }
+
+// AwaitLook says that a look of an earlier life is on its way. What it does not know it gives back: nothing must be claimed before it is
+// over, which an UnheldResult tells.
+func (c *Core) AwaitLook() { c.unheld.inFlight = true }
 
 // decideUnheld never runs beside a claim, whose rows it would take for unheld.
 func (c *Core) decideUnheld(now time.Time) {
