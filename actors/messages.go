@@ -113,7 +113,8 @@ type StepEnded struct {
 	End   StepEnd
 	// Delay is the requeue's delay when End is EndCommitted and the row is runnable again; negative = it is not.
 	Delay time.Duration
-	// Took is how long the slot was held, Longest how long the longest of its steps took; 0 when none ran.
+	// Took is how long the slot was held. Longest is the longest time for which the run kept it without being ready to give it up in
+	// between: for a step, or for several of a chain; 0 when none ran.
 	Took, Longest time.Duration
 	// Step names the step to leave out of claims when End is EndUnknown.
 	Step pg.StepRef
@@ -138,6 +139,8 @@ const (
 	EndUnknown
 	// EndDenied: a limit has nothing left for the next step of an inline chain: give the claim back.
 	EndDenied
+	// EndCrowded: there is no slot for the next step of an inline chain: give the claim back.
+	EndCrowded
 )
 
 // CancelStep cancels the context of a running step. scheduler → steps → step.

@@ -33,9 +33,9 @@ func (s *scheduler) call(fx *core.Effects) {
 		go s.extend(ids)
 	}
 	if held := fx.Held; fx.ReleaseUnheld {
-		s.life.looks.Add(1)
+		s.life.looking.Store(s.incarnation)
 		s.ask(func(ctx context.Context) core.Event {
-			defer s.life.looks.Add(-1) // before the answer is sent: a life that begins in between is not to wait for it
+			defer s.life.looking.CompareAndSwap(s.incarnation, 0) // before the answer is sent: a life that begins in between does not wait for it
 			n, err := cfg.Store.ReleaseUnheld(ctx, cfg.Worker, held)
 			cfg.QueueCounters.Unheld.Add(int64(n))
 			kept, err := split(err)

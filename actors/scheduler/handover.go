@@ -62,9 +62,11 @@ type slot struct {
 	given bool          // it has given it up, for the turn-th time
 	turn  int32         // how often it has
 	since time.Time     // when it got it
-	step  time.Time     // when the present step began in it
 	held  time.Duration // for how long it had it before
-	// longest is how long the longest step so far took.
+	step  time.Time     // when the present step began
+	// kept is since when it has kept it without being ready to give it up for a commit; zero = it was ready before the next step. longest
+	// is the longest of these times.
+	kept    time.Time
 	longest time.Duration
 	// wants is the turn after which it waits for one; 0 = it does not. Whoever takes it back tells so by answer.
 	wants  atomic.Int32
@@ -80,15 +82,31 @@ func (s *slot) took(now time.Time) time.Duration {
 	return s.held + now.Sub(s.since)
 }
 
+// runs notes that a step begins.
+func (s *slot) runs(now time.Time) {
+	if s.step = now; s.kept.IsZero() {
+		s.kept = now
+	}
+}
+
 // ran notes that a step has ended, or what else of its code runs in the slot.
-func (s *slot) ran() { s.longest = max(s.longest, time.Since(s.step)) }
+func (s *slot) ran() { s.longest = max(s.longest, time.Since(s.kept)) }
 
 // handOver gives up the run's slot: its outcome is with a flusher, and no code of it runs while it waits. While nobody waits for a slot
 // that is not worth a message.
 func (s *step) handOver(r *run, o *pg.Outcome, now time.Time) {
 	goesOn := o.Kind == pg.KindContinue
-	if r.slot.given || !goesOn && !s.life.tight.Load() || goesOn && !s.lends(r, o, now) {
+	switch {
+	case r.slot.given:
 		return
+	case !goesOn && !s.life.tight.Load():
+		return
+	case goesOn && !s.ready(r, o, now):
+		return
+	case goesOn:
+		if r.slot.kept = (time.Time{}); !s.life.brisk.Load() {
+			return
+		}
 	}
 	r.slot.held, r.slot.given = r.slot.took(now), true
 	r.slot.turn++
@@ -101,11 +119,11 @@ func (s *step) handOver(r *run, o *pg.Outcome, now time.Time) {
 	}
 }
 
-// lends reports whether a chain that goes on gives up its slot for the commit: if its step was shorter than commits are, most slots would
-// wait for the disk most of the time. But not if the limiter is asked about the next step: what it grants would lie idle while
-// the chain waits for a slot, and be taken again if there is none.
-func (s *step) lends(r *run, o *pg.Outcome, now time.Time) bool {
-	return s.life.brisk.Load() && now.Sub(r.slot.step) < time.Duration(s.life.commitTook.Load()) && o.RateLimit == "" && o.Key != pg.SetKey
+// ready reports whether a chain that goes on is ready to give up its slot for the commit: if its step was shorter than commits are, most slots
+// would wait for the disk most of the time. But not if the limiter is asked about the next step: what it grants would lie idle
+// while the chain waits for a slot, and be taken again if there is none.
+func (s *step) ready(r *run, o *pg.Outcome, now time.Time) bool {
+	return now.Sub(r.slot.step) < time.Duration(s.life.commitTook.Load()) && o.RateLimit == "" && o.Key != pg.SetKey
 }
 
 // regain waits for a slot if the run has given up its own; false = it is to go on without one: nobody waits for it any more, it was

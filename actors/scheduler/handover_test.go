@@ -366,17 +366,17 @@ func TestAChainBehindALongStepGoesBack(t *testing.T) {
 	}
 }
 
-// TestAChainKeepsItsSlotForALimit: what the limiter grants would lie idle, or be taken twice, if there was no slot then.
+// TestAChainKeepsItsSlotForALimit: what the limiter grants would lie idle, or be taken twice, if there was no slot then. How long it keeps
+// it counts from when it was last ready to give it up.
 func TestAChainKeepsItsSlotForALimit(t *testing.T) {
 	t.Parallel()
 	s := &step{life: newLife(nil)}
-	s.life.brisk.Store(true)
 	s.life.commitTook.Store(int64(time.Second))
 	now := time.Now()
 	for name, c := range map[string]struct {
 		outcome pg.Outcome
 		took    time.Duration
-		lends   bool
+		ready   bool
 	}{
 		"":                  {pg.Outcome{}, time.Millisecond, true},
 		"a key released":    {pg.Outcome{Key: pg.ReleaseKey}, time.Millisecond, true},
@@ -384,14 +384,39 @@ func TestAChainKeepsItsSlotForALimit(t *testing.T) {
 		"a new gate's slot": {pg.Outcome{Key: pg.SetKey, NewKey: "g:a"}, time.Millisecond, false},
 		"a longer step":     {pg.Outcome{}, 2 * time.Second, false},
 	} {
-		r := &run{slot: slot{step: now.Add(-c.took)}}
-		if s.lends(r, &c.outcome, now) != c.lends {
-			t.Errorf("%q: the chain gives up its slot: %v", name, !c.lends)
+		r, begun := new(run), now.Add(-c.took)
+		r.slot.runs(begun)
+		c.outcome.Kind = pg.KindContinue
+		s.handOver(r, &c.outcome, now) // nobody waits for a slot
+		r.slot.runs(now)
+		if r.slot.given || r.slot.kept.Equal(now) != c.ready || !c.ready && !r.slot.kept.Equal(begun) {
+			t.Errorf("%q: kept since %v before now", name, now.Sub(r.slot.kept))
 		}
 	}
-	s.life.brisk.Store(false)
-	if s.lends(&run{slot: slot{step: now}}, new(pg.Outcome), now) {
-		t.Error("a chain gives up its slot for nobody")
+}
+
+// TestChainsWithLongerStepsCountAsLong: they keep their slots for many steps, each of which is short. A chain of shorter ones beside them
+// keeps its own.
+func TestChainsWithLongerStepsCountAsLong(t *testing.T) {
+	t.Parallel()
+	medium := fsm.New[counting]("medium", fsm.Inline()).Step("a", func(_ context.Context, c *fsm.Call[counting]) (fsm.Outcome, error) {
+		<-time.After(8 * time.Millisecond) // the work
+		if c.State.N++; c.State.N == 30 {
+			return fsm.Done(nil), nil
+		}
+		return fsm.Next("a"), nil
+	})
+	h := open(t, func(c *Config) { c.Concurrency = 2 }, inline(20, nil), medium)
+	h.held = func(commit func()) { time.AfterFunc(3*time.Millisecond, commit) }
+	long := pg.Claimed{Machine: "medium", Version: 1, Step: "a"}
+	h.table.insert(long, pg.Claimed{Machine: "chain", Version: 1, Step: "a"})
+	h.send(actors.Poke{Queue: "q"})
+	h.until("it is known how long they take", func() bool { return h.table.count(pg.Done) == 2 })
+	id := h.table.insert(long, pg.Claimed{Machine: "chain", Version: 1, Step: "a"}, long, long, long)[1]
+	h.send(actors.Poke{Queue: "q"})
+	h.until("all are done", func() bool { return h.table.count(pg.Done) == 7 })
+	if e, n := h.table.look(id), h.counts.Yielded.Load(); e.Claim != 1 || n != 0 {
+		t.Errorf("the chain took %d claims, %d went back", e.Claim, n)
 	}
 }
 

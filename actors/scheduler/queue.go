@@ -96,7 +96,7 @@ type life struct {
 	gates atomic.Pointer[map[string]bool]
 
 	schedulers atomic.Int64 // incarnations so far
-	looks      atomic.Int64 // at what is unheld, on their way
+	looking    atomic.Int64 // the one whose look at what is unheld is on its way; 0 = none is
 	steps      atomic.Int64
 
 	mu      sync.Mutex

@@ -23,8 +23,8 @@ type scheduler struct {
 	root  *actor.RootContext
 	timer *time.Timer
 	armed time.Time // when the timer fires; zero = it does not
-	// inherited: a look of an earlier life at what is unheld is on its way.
-	inherited bool
+	// awaits is the earlier life whose look at what is unheld is on its way; 0 = none is.
+	awaits int64
 }
 
 type (
@@ -106,7 +106,7 @@ func (s *scheduler) start(ctx actor.Context) {
 	cfg := s.cfg.core()
 	cfg.Gates = slices.Collect(maps.Keys(*s.life.gates.Load()))
 	s.core = core.New(cfg, s.incarnation > 1, time.Now())
-	if s.inherited = s.life.looks.Load() > 0; s.inherited {
+	if s.awaits = s.life.looking.Load(); s.awaits > 0 {
 		s.core.AwaitLook()
 	}
 	if s.cfg.LeftOut != nil {
@@ -150,8 +150,8 @@ func (s *scheduler) answered(m answer) {
 	case core.AdmitResult:
 		s.on(core.Orphaned{})
 	case core.UnheldResult:
-		if s.inherited {
-			s.inherited = false
+		if m.incarnation == s.awaits {
+			s.awaits = 0
 			s.on(r)
 		}
 	}

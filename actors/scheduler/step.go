@@ -78,8 +78,8 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 		default:
 		}
 		s.cfg.QueueCounters.Yielded.Add(1)
-		if !s.interrupted(r) { // there is no slot: it goes back to the place that it had, as one that the limiter denies
-			return r.ended(actors.EndDenied, -1)
+		if !s.interrupted(r) {
+			return r.ended(actors.EndCrowded, -1)
 		}
 		r.watch = watch{skipped: true}
 		return s.commit(r, nil, putBack(r))
@@ -87,10 +87,12 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 	r.steps++
 	in := stepping.Input(r.at, s.cfg.Limits, s.cfg.Store)
 	in.Grace, in.Abandon = s.cfg.StepGrace, r.abandoned
-	r.slot.step = time.Now()
+	r.slot.runs(time.Now())
 	ctx := s.begin(r)
 	res := fsm.Run(ctx, r.spec, in)
-	r.slot.ran()
+	if res.Ending != fsm.Undecodable {
+		r.slot.ran()
+	}
 	r.watch.ran()
 	e := s.conclude(r, in, res, func(err error) actors.StepEnded {
 		// The database refused what the step came to: its error handler decides, as on any other error.
@@ -98,7 +100,7 @@ func (s *step) carryOn(r *run) actors.StepEnded {
 		if !s.regain(r, false) {
 			return s.unheard(r)
 		}
-		r.slot.step = time.Now()
+		r.slot.runs(time.Now())
 		res := fsm.RunError(ctx, r.spec, in, err)
 		r.slot.ran()
 		return s.conclude(r, in, res, func(err error) actors.StepEnded {

@@ -319,7 +319,7 @@ func countEnd(c *actors.QueueCounters, end actors.StepEnd) {
 		c.Vanished.Add(1)
 	case actors.EndAbandoned:
 		c.Abandoned.Add(1)
-	case actors.EndUnknown, actors.EndDenied:
+	case actors.EndUnknown, actors.EndDenied, actors.EndCrowded:
 		c.GivenBack.Add(1)
 	}
 }

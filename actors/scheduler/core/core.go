@@ -126,7 +126,8 @@ type Core struct {
 	paces  paces
 
 	misfits   misfits
-	releasing int // releases on their way
+	releasing int  // releases on their way
+	crowded   bool // some of them are of chains that found no slot
 
 	// known is false until the running list has been adopted: until then nothing is claimed.
 	known  bool
@@ -199,9 +200,10 @@ func (c *Core) On(e Event, now time.Time) *Effects {
 	case ReleaseResult:
 		c.releasing--
 		c.scan.stir()
-		if e.Ending > 0 {
-			c.supply.note(known) // no limit and no key keeps them from being ended
+		if e.Ending > 0 || c.crowded {
+			c.supply.note(known) // no limit and no key keeps them from being ended, or from going on
 		}
+		c.crowded = c.crowded && c.releasing > 0
 		c.heard(e.Err)
 		if e.Err != nil || e.Kept {
 			c.suspect(now) // what was not given back is claimed and not held
@@ -342,9 +344,7 @@ func (c *Core) onEnded(e actors.StepEnded, now time.Time) {
 		return
 	}
 	delete(c.running, e.ID)
-	if c.paces.ended(h, &e, now) {
-		c.quicker(now)
-	}
+	c.judge(h, &e, now)
 	if h.doubted != 0 && e.End != actors.EndCommitted {
 		c.fx.Lost++
 	}
@@ -364,6 +364,11 @@ func (c *Core) onEnded(e actors.StepEnded, now time.Time) {
 		if e.Step != (pg.StepRef{}) {
 			c.strike(e.Step, false, h.seq, now)
 		}
+		if !h.lost {
+			c.giveUp(pg.ClaimRef{ID: e.ID, Claim: e.Claim})
+		}
+	case actors.EndCrowded:
+		c.crowded = true
 		if !h.lost {
 			c.giveUp(pg.ClaimRef{ID: e.ID, Claim: e.Claim})
 		}

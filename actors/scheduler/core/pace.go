@@ -8,11 +8,11 @@ import (
 )
 
 // A chain that gives up its slot for a commit wants one again milliseconds later. Where all steps are short one comes free by
-// then. A long step that took it would keep the chain waiting for its own length, after each of its commits. So chains keep their
-// slots for a while once the queue has run what is not known to be short.
+// then. A run that took it and kept it, for a long step or for many without giving it up in between, would keep the chain waiting, after
+// each of its commits. So chains keep their slots for a while once the queue has run what is not known to be short.
 
 const (
-	// longStep is how long a step takes that makes its run a slow one: a returning chain has to wait for it, see returnPatience.
+	// longStep is for how long a run keeps its slot that is slow: a returning chain has to wait for it, see returnPatience.
 	longStep = returnPatience / 4
 	// slowFor is for how long chains keep their slots for the sake of a row that was taken.
 	slowFor = time.Minute
@@ -23,8 +23,9 @@ const (
 // pace is what is known of the runs that begin at one step.
 type pace struct {
 	running int
-	quick   bool      // the last one had only short steps, and none since slowFor had others
-	slow    time.Time // until when it cannot be quick
+	quick   bool          // they keep their slots for short, on the average of the last, and did so since slowFor
+	keeps   time.Duration // smoothed: how long one keeps its slot without being ready to give it up
+	slow    time.Time     // until when it cannot be quick
 }
 
 type paces struct {
@@ -38,7 +39,7 @@ type paces struct {
 }
 
 func (p *paces) pace(row *pg.Claimed) *pace {
-	if row == nil {
+	if row == nil || row.CancelReason != nil { // which runs no step
 		return &p.others
 	}
 	ref := pg.StepRef{Machine: row.Machine, Version: row.Version, Step: row.Step}
@@ -57,7 +58,7 @@ func (p *paces) pace(row *pg.Claimed) *pace {
 
 // taken notes a row that will be started.
 func (p *paces) taken(row *pg.Claimed, now time.Time) {
-	if !p.pace(row).quick {
+	if row.CancelReason == nil && !p.pace(row).quick {
 		p.kept = now.Add(slowFor)
 	}
 }
@@ -70,28 +71,41 @@ func (p *paces) began(h *held) {
 	}
 }
 
-// ended judges the runs of a step by the one that has ended. It reports whether they came to be known as quick.
-func (p *paces) ended(h *held, e *actors.StepEnded, now time.Time) (changed bool) {
-	of := h.pace
+// judge takes what the end of a run says of those like it.
+func (c *Core) judge(h *held, e *actors.StepEnded, now time.Time) {
+	p, of, before := &c.paces, h.pace, c.paces.slow
 	of.running--
 	if !of.quick {
 		p.slow--
 	}
-	long := e.Longest >= longStep || e.End == actors.EndVanished || e.End == actors.EndAbandoned
-	switch {
-	case of == &p.others || !long && e.Longest == 0: // nothing was run
-	case long:
-		of.slow = now.Add(slowFor)
-		if of.quick {
-			of.quick = false
-			p.slow += of.running
+	gaveUp := e.End == actors.EndVanished || e.End == actors.EndAbandoned
+	if of != &p.others && (e.Longest > 0 || gaveUp) {
+		keeps := e.Longest
+		if gaveUp { // nobody knows for how long
+			keeps = max(keeps, 10*longStep)
 		}
-	case !of.quick && !of.slow.After(now):
-		of.quick = true
-		p.slow -= of.running
-		return true
+		of.keeps = smooth(of.keeps, keeps)
+		switch {
+		case of.keeps >= longStep:
+			of.slow = now.Add(slowFor)
+			p.mark(of, false)
+		case !of.slow.After(now) && !h.cancelled && (e.End == actors.EndCommitted || e.End == actors.EndCrowded):
+			p.mark(of, true)
+		}
 	}
-	return false
+	if before > 0 && p.slow == 0 {
+		c.quicker(now)
+	}
+}
+
+func (p *paces) mark(of *pace, quick bool) {
+	switch {
+	case of.quick && !quick:
+		p.slow += of.running
+	case !of.quick && quick:
+		p.slow -= of.running
+	}
+	of.quick = quick
 }
 
 // Brisk reports whether a chain should give up its slot for a commit: somebody waits for one, here or by all appearances in the queue,
@@ -102,11 +116,8 @@ func (c *Core) Brisk(now time.Time) bool {
 	return wanted && c.paces.slow == 0 && !c.paces.kept.After(now)
 }
 
-// quicker looks anew whether chains may give up their slots, now that some runs have come to be known as quick.
+// quicker looks anew whether chains may give up their slots, now that all that runs is known to be quick.
 func (c *Core) quicker(now time.Time) {
-	if c.paces.slow > 0 {
-		return
-	}
 	for _, p := range c.paces.of {
 		if p.slow.After(now) {
 			return

@@ -137,6 +137,26 @@ func (w *world) on(e Event) {
 		w.asked, w.list = true, slices.Sorted(maps.Keys(w.runs))
 	}
 	w.drained = w.drained || fx.Drained
+	w.mustCountPaces()
+}
+
+// mustCountPaces expects that the counts of slow runs are those of the runs there are.
+func (w *world) mustCountPaces() {
+	running, slow := map[*pace]int{}, 0
+	for _, h := range w.core.running {
+		if running[h.pace]++; !h.pace.quick {
+			slow++
+		}
+	}
+	p := &w.core.paces
+	if p.slow != slow || p.others.running != running[&p.others] {
+		w.t.Fatalf("%d runs are slow, %d like no other, counted were %d and %d", slow, running[&p.others], p.slow, p.others.running)
+	}
+	for ref, of := range p.of {
+		if of.running != running[of] {
+			w.t.Fatalf("%d runs begin at %v, counted were %d", running[of], ref, of.running)
+		}
+	}
 }
 
 func (w *world) answerClaim(t *rapid.T) {
@@ -272,9 +292,10 @@ func (w *world) endRun(t *rapid.T) {
 		return
 	}
 	end := actors.StepEnded{ID: id, Claim: w.ran[id], Delay: -1, Took: time.Millisecond}
+	end.Longest = time.Duration(rapid.IntRange(0, 60).Draw(t, "longest")) * time.Millisecond
 	if !w.runs[id] {
 		end.End = rapid.SampledFrom([]actors.StepEnd{
-			actors.EndCommitted, actors.EndCommitted, actors.EndStale, actors.EndVanished, actors.EndAbandoned, actors.EndUnknown, actors.EndDenied,
+			actors.EndCommitted, actors.EndCommitted, actors.EndStale, actors.EndVanished, actors.EndAbandoned, actors.EndUnknown, actors.EndDenied, actors.EndCrowded,
 		}).Draw(t, "end")
 		switch end.End {
 		case actors.EndCommitted, actors.EndStale:
