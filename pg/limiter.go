@@ -175,26 +175,49 @@ func (l *Limiter) Renew(context.Context, []limiter.Slot, time.Duration) error { 
 // reconcilePage is how many keys one transaction reconciles.
 const reconcilePage = 2000
 
+// A page with keys that are not as configured, and whose shards somebody held, is gone through again: an admission holds them for
+// milliseconds, and the next sweep may be a minute away.
+const (
+	reconcileTries = 6
+	reconcilePause = 10 * time.Millisecond // doubling
+)
+
 // Reconcile implements limiter.Limiter. A round trip for each page of gates' keys and of rates' keys.
 func (l *Limiter) Reconcile(ctx context.Context) (limiter.Reconciled, error) {
 	return l.reconcile(ctx, reconcilePage)
 }
 
+// reconciledPage is what was seen of a page: how many keys it has, the last one, and how many of them it had to leave.
+type reconciledPage struct {
+	keys int
+	last string
+	left int
+}
+
 func (l *Limiter) reconcile(ctx context.Context, page int) (total limiter.Reconciled, err error) {
 	for _, pass := range []struct {
 		what string
-		one  func(ctx context.Context, after string, page int) (r limiter.Reconciled, last string, n int, err error)
+		one  func(ctx context.Context, after string, page int) (limiter.Reconciled, reconciledPage, error)
 	}{{"reconcile gates", l.reconcileGates}, {"sweep the counters of rate limits", l.sweepRates}} {
 		after := ""
-		for {
-			r, last, n, err := pass.one(ctx, after, page)
+		for try := 1; ; {
+			r, p, err := pass.one(ctx, after, page)
 			if err != nil {
 				return total, wrap(pass.what, err)
 			}
-			total, after = total.Add(r), last
-			if n < page {
+			if total = total.Add(r); p.left > 0 && try < reconcileTries {
+				select {
+				case <-time.After(reconcilePause << (try - 1)):
+				case <-ctx.Done():
+					return total, wrap(pass.what, ctx.Err())
+				}
+				try++
+				continue
+			}
+			if p.keys < page {
 				break
 			}
+			after, try = p.last, 1
 		}
 	}
 	return total, nil
@@ -202,21 +225,21 @@ func (l *Limiter) reconcile(ctx context.Context, page int) (total limiter.Reconc
 
 // reconcileGates handles a page of keys. The locks come first and the count in a later statement of the pipeline, which is one
 // transaction: its snapshot then has every admission to a shard that is locked.
-func (l *Limiter) reconcileGates(ctx context.Context, after string, page int) (r limiter.Reconciled, last string, n int, err error) {
+func (l *Limiter) reconcileGates(ctx context.Context, after string, page int) (r limiter.Reconciled, p reconciledPage, err error) {
 	err = onFreshPlan(ctx, l.s.db(), func(db DB) error {
 		var b pgx.Batch
-		b.Queue(l.s.sql("limit_gates_lock"), after, page).QueryRow(func(row pgx.Row) error { return row.Scan(&n, &last, nil) })
+		b.Queue(l.s.sql("limit_gates_lock"), after, page).QueryRow(func(row pgx.Row) error { return row.Scan(&p.keys, &p.last, &p.left, nil) })
 		b.Queue(l.s.sql("limit_gates_heal")).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&r.Healed, &r.Taken, &r.Reshaped, &r.Swept)
 		})
 		return db.SendBatch(ctx, &b).Close()
 	})
-	return r, last, n, err
+	return r, p, err
 }
 
-func (l *Limiter) sweepRates(ctx context.Context, after string, page int) (r limiter.Reconciled, last string, n int, err error) {
+func (l *Limiter) sweepRates(ctx context.Context, after string, page int) (r limiter.Reconciled, p reconciledPage, err error) {
 	err = onFreshPlan(ctx, l.s.db(), func(db DB) error {
-		return db.QueryRow(ctx, l.s.sql("limit_rates_sweep"), after, page).Scan(&n, &last, &r.Swept, &r.Reshaped)
+		return db.QueryRow(ctx, l.s.sql("limit_rates_sweep"), after, page).Scan(&p.keys, &p.last, &r.Swept, &r.Reshaped, &p.left)
 	})
-	return r, last, n, err
+	return r, p, err
 }

@@ -168,6 +168,81 @@ func TestReconcileMeetsAdmit(t *testing.T) {
 	`)
 }
 
+// TestReconcileComesBackForWhatWasHeld: a sweep meets an admission, which holds a shard of a key whose configuration has changed. It goes
+// through that page again when the shard is free: the next sweep may be far away. Where nothing has changed it does not.
+func TestReconcileComesBackForWhatWasHeld(t *testing.T) {
+	t.Parallel()
+	direct := open(t)
+	ctx := testContext(t)
+	for kind, c := range map[string]struct {
+		before, after limiter.Config
+		gate, rate    string
+		want          limiter.Reconciled
+	}{
+		"conc": {
+			limiter.Config{Gates: []limiter.Gate{{Name: "g", Limit: 2}}}, limiter.Config{Gates: []limiter.Gate{{Name: "g", Limit: 5, Shards: 3}}},
+			"g:a", "", limiter.Reconciled{Reshaped: 1},
+		},
+		"rate": {
+			limiter.Config{Rates: []limiter.Rate{{Name: "r", Allowed: 3, Per: forAges}}}, limiter.Config{Rates: []limiter.Rate{{Name: "r", Allowed: 9, Per: forAges, Shards: 3}}},
+			"", "r:a", limiter.Reconciled{Reshaped: 1},
+		},
+	} {
+		exec(t, direct, `TRUNCATE gen_durable CASCADE`)
+		exec(t, direct, `TRUNCATE gen_durable_buckets, gen_durable_bucket_configs`)
+		configure(t, direct, c.before)
+		if _, err := direct.NewLimiter().Admit(ctx, alice, asking(t, direct, 1, c.gate, c.rate)); err != nil {
+			t.Fatal(err)
+		}
+		s, trips := counted(t, direct)
+		hold := func() func() {
+			tx, err := direct.pool.Begin(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(ctx, `SELECT FROM gen_durable_buckets WHERE kind = $1 FOR UPDATE`, kind); err != nil {
+				t.Fatal(err)
+			}
+			return func() { _ = tx.Rollback(ctx) }
+		}
+		sweep := func() (reconciled chan limiter.Reconciled) {
+			reconciled = make(chan limiter.Reconciled, 1)
+			go func() {
+				r, err := s.NewLimiter().Reconcile(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+				reconciled <- r
+			}()
+			return reconciled
+		}
+		<-sweep() // prepares the statements
+		trips.take()
+		letGo := hold()
+		if r := <-sweep(); r != (limiter.Reconciled{}) {
+			t.Errorf("%s: with nothing to do: %+v", kind, r)
+		}
+		if n := trips.take(); n != 2 {
+			t.Errorf("%s: a sweep with nothing to do took %d round trips", kind, n)
+		}
+		letGo()
+		configure(t, direct, c.after)
+		letGo = hold()
+		trips.take()
+		done := sweep()
+		for seen := 0; seen < 2; seen += trips.take() { // it has been there, and has gone on or come back
+			if err := ctx.Err(); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(time.Millisecond)
+		}
+		letGo()
+		if r := <-done; r != c.want {
+			t.Errorf("%s: reconciled %+v, expected %+v", kind, r, c.want)
+		}
+	}
+}
+
 // TestCreditWaitsInVain: it says so, and has done nothing.
 func TestCreditWaitsInVain(t *testing.T) {
 	t.Parallel()

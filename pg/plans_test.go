@@ -130,7 +130,7 @@ func TestPlansOfTheEngine(t *testing.T) {
 
 		"limit_admit":         {indexes: []string{configs, buckets, pkey}},
 		"limit_credit":        {indexes: []string{configs, buckets}},
-		"limit_gates_lock":    {indexes: []string{buckets}},
+		"limit_gates_lock":    {indexes: []string{configs, buckets}},
 		"limit_gates_heal":    {indexes: []string{configs, buckets, lease}},
 		"limit_rates_sweep":   {indexes: []string{configs, buckets}},
 		"limit_config_remove": {indexes: []string{configs}},

@@ -62,9 +62,9 @@ var columnTypes = map[string]string{
 	"limit_admit":      "int4 int4 int2 bool bool float8 float8 int2[] float8[] float8[] float8[]",
 	"limit_credit":     "int4",
 
-	"limit_gates_lock":  "int4 text bool",
+	"limit_gates_lock":  "int4 text int4 bool",
 	"limit_gates_heal":  "int4 int4 int4 int4",
-	"limit_rates_sweep": "int4 text int4 int4",
+	"limit_rates_sweep": "int4 text int4 int4 int4",
 	"offspring":         "int8",
 	"cron_enter":        "text timestamptz timestamptz",
 	"cron_fire":         "bool int8",

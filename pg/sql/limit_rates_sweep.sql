@@ -2,7 +2,8 @@
 -- $1 text the key after which the page begins · $2 bigint how many keys
 -- A key's shards together or not at all: one that is missing would never come back by itself, a key without any is full.
 -- A key whose shards are not as configured shares what tokens it has among those it should have.
--- Returns how many keys the page had, its last one, how many were deleted, how many reshaped.
+-- Returns how many keys the page had, its last one, how many were deleted, how many reshaped, and how many were not as configured and
+-- had shards that somebody else held just then.
 -- Locks: shards by key and number, with SKIP LOCKED. Index: gen_durable_buckets_pkey, gen_durable_bucket_configs_pkey.
 WITH page AS MATERIALIZED (
     SELECT DISTINCT b.key FROM public.gen_durable_buckets b WHERE b.kind = 'rate' AND b.key > $1 ORDER BY b.key LIMIT $2
@@ -80,4 +81,12 @@ WITH page AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM page)::int, coalesce((SELECT max(p.key) FROM page p), ''),
        (SELECT count(DISTINCT t.key) FROM target t WHERE t.swept AND t.found)::int,
-       (SELECT count(DISTINCT t.key) FROM target t WHERE NOT t.swept)::int
+       (SELECT count(DISTINCT t.key) FROM target t WHERE NOT t.swept)::int,
+       (SELECT count(*) FROM (
+            SELECT b.key
+              FROM page p
+              JOIN public.gen_durable_buckets b ON b.kind = 'rate' AND b.key = p.key
+              JOIN public.gen_durable_bucket_configs c ON c.kind = 'rate' AND c.name = split_part(b.key, ':', 1)
+             GROUP BY b.key, c.capacity, c.shards
+            HAVING (count(*) <> greatest(c.shards, 1) OR abs(sum(b.capacity) - c.capacity) > 0.001)
+               AND bool_or((b.key, b.shard) NOT IN (SELECT l.key, l.shard FROM locked l))) AS m)::int
