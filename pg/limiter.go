@@ -176,15 +176,17 @@ func (l *Limiter) Renew(context.Context, []limiter.Slot, time.Duration) error { 
 const reconcilePage = 2000
 
 // A page with keys that are not as configured, and whose shards somebody held, is gone through again: an admission holds them for
-// milliseconds, and the next sweep may be a minute away.
+// milliseconds, and the next sweep may be a minute away. So many times in a sweep, because a gate with more holders than its
+// limit is among them for as long as it has.
 const (
-	reconcileTries = 6
-	reconcilePause = 10 * time.Millisecond // doubling
+	reconcileAgain = 8
+	reconcilePause = 10 * time.Millisecond // doubling, up to reconcileMost
+	reconcileMost  = 160 * time.Millisecond
 )
 
 // Reconcile implements limiter.Limiter. A round trip for each page of gates' keys and of rates' keys.
 func (l *Limiter) Reconcile(ctx context.Context) (limiter.Reconciled, error) {
-	return l.reconcile(ctx, reconcilePage)
+	return l.reconcile(ctx, reconcilePage, reconcileAgain)
 }
 
 // reconciledPage is what was seen of a page: how many keys it has, the last one, and how many of them it had to leave.
@@ -194,30 +196,32 @@ type reconciledPage struct {
 	left int
 }
 
-func (l *Limiter) reconcile(ctx context.Context, page int) (total limiter.Reconciled, err error) {
+func (l *Limiter) reconcile(ctx context.Context, page, again int) (total limiter.Reconciled, err error) {
 	for _, pass := range []struct {
 		what string
 		one  func(ctx context.Context, after string, page int) (limiter.Reconciled, reconciledPage, error)
 	}{{"reconcile gates", l.reconcileGates}, {"sweep the counters of rate limits", l.sweepRates}} {
-		after := ""
-		for try := 1; ; {
+		after, pause := "", reconcilePause
+		for {
 			r, p, err := pass.one(ctx, after, page)
 			if err != nil {
 				return total, wrap(pass.what, err)
 			}
-			if total = total.Add(r); p.left > 0 && try < reconcileTries {
+			total = total.Add(r)
+			switch {
+			case p.left > 0 && again > 0:
 				select {
-				case <-time.After(reconcilePause << (try - 1)):
+				case <-time.After(pause):
 				case <-ctx.Done():
 					return total, wrap(pass.what, ctx.Err())
 				}
-				try++
+				again, pause = again-1, min(2*pause, reconcileMost)
+				continue
+			case p.keys == page:
+				after, pause = p.last, reconcilePause
 				continue
 			}
-			if p.keys < page {
-				break
-			}
-			after, try = p.last, 1
+			break
 		}
 	}
 	return total, nil

@@ -185,7 +185,7 @@ func (m *limits) credit(rt *rapid.T) {
 }
 
 func (m *limits) reconcile(rt *rapid.T) {
-	if _, err := m.l.reconcile(testContext(m.t), 1); err != nil {
+	if _, err := m.l.reconcile(testContext(m.t), 1, reconcileAgain); err != nil {
 		rt.Fatal(err)
 	}
 	inUse := 0

@@ -203,12 +203,14 @@ func TestReconcileComesBackForWhatWasHeld(t *testing.T) {
 			if _, err := tx.Exec(ctx, `SELECT FROM gen_durable_buckets WHERE kind = $1 FOR UPDATE`, kind); err != nil {
 				t.Fatal(err)
 			}
-			return func() { _ = tx.Rollback(ctx) }
+			letGo := func() { _ = tx.Rollback(context.Background()) }
+			t.Cleanup(letGo)
+			return letGo
 		}
 		sweep := func() (reconciled chan limiter.Reconciled) {
 			reconciled = make(chan limiter.Reconciled, 1)
 			go func() {
-				r, err := s.NewLimiter().Reconcile(ctx)
+				r, err := s.NewLimiter().reconcile(ctx, reconcilePage, 1000) // more often than it is held
 				if err != nil {
 					t.Error(err)
 				}
@@ -396,7 +398,7 @@ func TestLimiterDoesNotDeadlock(t *testing.T) {
 		})
 	}
 	for range 2 {
-		again(func(int) error { _, err := s.NewLimiter().reconcile(ctx, 7); return err })
+		again(func(int) error { _, err := s.NewLimiter().reconcile(ctx, 7, reconcileAgain); return err })
 	}
 	again(func(i int) error { _, err := s.NewLimiter().SyncConfig(ctx, configs[i%3]); return err })
 	for w := range 4 {

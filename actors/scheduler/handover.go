@@ -103,12 +103,11 @@ func (s *step) handOver(r *run, o *pg.Outcome, now time.Time) {
 		return
 	case goesOn && !s.ready(r, o, now):
 		return
-	case goesOn:
-		if r.slot.kept = (time.Time{}); !s.life.brisk.Load() {
-			return
-		}
+	case goesOn && !s.life.brisk.Load():
+		r.slot.kept = time.Time{} // it was ready
+		return
 	}
-	r.slot.held, r.slot.given = r.slot.took(now), true
+	r.slot.held, r.slot.given, r.slot.kept = r.slot.took(now), true, time.Time{}
 	r.slot.turn++
 	h := core.HandedRow{Row: r.row, Turn: int(r.slot.turn)}
 	if !goesOn {

@@ -14,13 +14,14 @@ WITH page AS MATERIALIZED (
        FOR UPDATE OF b SKIP LOCKED
 )
 SELECT (SELECT count(*) FROM page)::int, coalesce((SELECT max(p.key) FROM page p), ''),
-       (SELECT count(*) FROM (
-            SELECT b.key
-              FROM page p
-              JOIN public.gen_durable_buckets b ON b.kind = 'conc' AND b.key = p.key
-              JOIN public.gen_durable_bucket_configs c ON c.kind = 'conc' AND c.name = split_part(b.key, ':', 1)
-             GROUP BY b.key, c.capacity, c.shards
-            HAVING (count(*) <> greatest(c.shards, 1) OR sum(b.capacity) <> floor(c.capacity))
-               AND bool_or((b.key, b.shard) NOT IN (SELECT l.key, l.shard FROM locked l))) AS m)::int,
+       (SELECT count(*)
+          FROM (SELECT u.key, sum(u.found) AS shards, sum(u.capacity) AS capacity
+                  FROM (SELECT b.key, 1 AS found, 0 AS locked, b.capacity
+                          FROM page p JOIN public.gen_durable_buckets b ON b.kind = 'conc' AND b.key = p.key
+                         UNION ALL
+                        SELECT l.key, 0, 1, 0 FROM locked l) AS u(key, found, locked, capacity)
+                 GROUP BY u.key HAVING sum(u.locked) < sum(u.found)) AS s
+          JOIN public.gen_durable_bucket_configs c ON c.kind = 'conc' AND c.name = split_part(s.key, ':', 1)
+         WHERE s.shards <> greatest(c.shards, 1) OR s.capacity <> floor(c.capacity))::int,
        set_config('gendurable.locked_shards',
                   coalesce((SELECT json_agg(json_build_array(l.key, l.shard)) FROM locked l)::text, '[]'), true) IS NOT NULL

@@ -368,8 +368,8 @@ func (c *Core) onEnded(e actors.StepEnded, now time.Time) {
 			c.giveUp(pg.ClaimRef{ID: e.ID, Claim: e.Claim})
 		}
 	case actors.EndCrowded:
-		c.crowded = true
 		if !h.lost {
+			c.crowded = true
 			c.giveUp(pg.ClaimRef{ID: e.ID, Claim: e.Claim})
 		}
 	case actors.EndDenied:

@@ -12,10 +12,12 @@ import (
 // each of its commits. So chains keep their slots for a while once the queue has run what is not known to be short.
 
 const (
-	// longStep is for how long a run keeps its slot that is slow: a returning chain has to wait for it, see returnPatience.
+	// longStep is for how long a run keeps its slot that is long: a returning chain has to wait for it, see returnPatience.
 	longStep = returnPatience / 4
-	// slowFor is for how long chains keep their slots for the sake of a row that was taken.
-	slowFor = time.Minute
+	// longMost is what the longest counts for. One alone makes no pace slow: it may have been the machine that stood still.
+	longMost = 3 * longStep
+	// keepFor is for how long chains keep their slots when there is reason to.
+	keepFor = time.Minute
 	// maxPaces bounds what is known.
 	maxPaces = 1000
 )
@@ -23,24 +25,31 @@ const (
 // pace is what is known of the runs that begin at one step.
 type pace struct {
 	running int
-	quick   bool          // they keep their slots for short, on the average of the last, and did so since slowFor
-	keeps   time.Duration // smoothed: how long one keeps its slot without being ready to give it up
-	slow    time.Time     // until when it cannot be quick
+	quick   bool          // keeps is known and short
+	keeps   time.Duration // smoothed: for how long one keeps its slot without being ready to give it up
+	long    time.Time     // when the last long one ended
+	taken   time.Time     // when the last row was, unless it was quick then
 }
 
 type paces struct {
 	of map[pg.StepRef]*pace
-	// others is the pace of runs of which nothing is known, nor will be. Invariant: it is not quick.
-	others pace
+	// others is the pace of runs of which nothing is known, nor will be, ending that of rows that are only to be ended. Invariant: the
+	// first is not quick, the second is.
+	others, ending pace
 	// slow is how many of the running rows are not known to be quick.
 	slow int
-	// kept is until when chains keep their slots because such a row was taken; it may have to wait for its start.
-	kept time.Time
+	// coming is until when chains keep their slots because rows that are not known to be quick were taken, of which there may be more; kept
+	// is until when they keep them because it turned out that they should have.
+	coming, kept time.Time
 }
 
 func (p *paces) pace(row *pg.Claimed) *pace {
-	if row == nil || row.CancelReason != nil { // which runs no step
+	switch {
+	case row == nil:
 		return &p.others
+	case row.CancelReason != nil:
+		p.ending.quick = true
+		return &p.ending
 	}
 	ref := pg.StepRef{Machine: row.Machine, Version: row.Version, Step: row.Step}
 	known := p.of[ref]
@@ -58,8 +67,8 @@ func (p *paces) pace(row *pg.Claimed) *pace {
 
 // taken notes a row that will be started.
 func (p *paces) taken(row *pg.Claimed, now time.Time) {
-	if row.CancelReason == nil && !p.pace(row).quick {
-		p.kept = now.Add(slowFor)
+	if of := p.pace(row); !of.quick {
+		of.taken, p.coming = now, now.Add(keepFor)
 	}
 }
 
@@ -71,37 +80,46 @@ func (p *paces) began(h *held) {
 	}
 }
 
-// judge takes what the end of a run says of those like it.
+// judge takes what the end of a run says of those like it, and of what chains should do.
 func (c *Core) judge(h *held, e *actors.StepEnded, now time.Time) {
 	p, of, before := &c.paces, h.pace, c.paces.slow
 	of.running--
 	if !of.quick {
 		p.slow--
 	}
-	gaveUp := e.End == actors.EndVanished || e.End == actors.EndAbandoned
-	if of != &p.others && (e.Longest > 0 || gaveUp) {
-		keeps := e.Longest
-		if gaveUp { // nobody knows for how long
-			keeps = max(keeps, 10*longStep)
-		}
-		of.keeps = smooth(of.keeps, keeps)
-		switch {
-		case of.keeps >= longStep:
-			of.slow = now.Add(slowFor)
-			p.mark(of, false)
-		case !of.slow.After(now) && !h.cancelled && (e.End == actors.EndCommitted || e.End == actors.EndCrowded):
-			p.mark(of, true)
-		}
+	if e.End == actors.EndCrowded {
+		p.kept = now.Add(keepFor)
+	}
+	if of != &p.others && of != &p.ending {
+		p.learn(of, h, e, now)
 	}
 	if before > 0 && p.slow == 0 {
-		c.quicker(now)
+		p.quicker()
 	}
 }
 
-func (p *paces) mark(of *pace, quick bool) {
+func (p *paces) learn(of *pace, h *held, e *actors.StepEnded, now time.Time) {
+	whole := e.End == actors.EndCommitted || e.End == actors.EndDenied || e.End == actors.EndCrowded
+	gaveUp := e.End == actors.EndVanished || e.End == actors.EndAbandoned
+	keeps := min(e.Longest, longMost)
+	switch {
+	case gaveUp: // nobody knows for how long
+		keeps = longMost
+	case keeps == 0, keeps < longStep && (!whole || h.cancelled): // it says nothing
+		return
+	}
+	if keeps >= longStep {
+		if now.Sub(of.long) < returnPatience {
+			return // whatever held it up has held up others, and counts once
+		}
+		of.long = now
+	}
+	of.keeps = smooth(of.keeps, keeps)
+	quick := of.keeps < longStep
 	switch {
 	case of.quick && !quick:
 		p.slow += of.running
+		p.kept = now.Add(keepFor)
 	case !of.quick && quick:
 		p.slow -= of.running
 	}
@@ -111,22 +129,19 @@ func (p *paces) mark(of *pace, quick bool) {
 // Brisk reports whether a chain should give up its slot for a commit: somebody waits for one, here or by all appearances in the queue,
 // and nothing was about lately that may keep it for long.
 func (c *Core) Brisk(now time.Time) bool {
-	s := &c.supply
+	s, p := &c.supply, &c.paces
 	wanted := len(c.buffer)+len(c.returns) > 0 || s.hint == plenty || s.claim.inFlight && s.claim.why == plenty
-	return wanted && c.paces.slow == 0 && !c.paces.kept.After(now)
+	return wanted && p.slow == 0 && !p.coming.After(now) && !p.kept.After(now)
 }
 
-// quicker looks anew whether chains may give up their slots, now that all that runs is known to be quick.
-func (c *Core) quicker(now time.Time) {
-	for _, p := range c.paces.of {
-		if p.slow.After(now) {
-			return
+// quicker looks anew for whose sake chains keep their slots, now that all that runs is known to be quick: what was not when it was taken
+// may be, too.
+func (p *paces) quicker() {
+	last := p.others.taken
+	for _, of := range p.of {
+		if !of.quick && of.taken.After(last) {
+			last = of.taken
 		}
 	}
-	for _, h := range c.buffer {
-		if !c.paces.pace(h.row).quick {
-			return
-		}
-	}
-	c.paces.kept = time.Time{}
+	p.coming = last.Add(keepFor)
 }

@@ -149,8 +149,9 @@ func (w *world) mustCountPaces() {
 		}
 	}
 	p := &w.core.paces
-	if p.slow != slow || p.others.running != running[&p.others] {
-		w.t.Fatalf("%d runs are slow, %d like no other, counted were %d and %d", slow, running[&p.others], p.slow, p.others.running)
+	if p.slow != slow || p.others.running != running[&p.others] || p.ending.running != running[&p.ending] {
+		w.t.Fatalf("%d runs are slow, %d not known, %d to be ended, but counted are %d, %d and %d",
+			slow, running[&p.others], running[&p.ending], p.slow, p.others.running, p.ending.running)
 	}
 	for ref, of := range p.of {
 		if of.running != running[of] {
