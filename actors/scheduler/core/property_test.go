@@ -331,6 +331,9 @@ type wish struct {
 
 // answered takes the core's answer to a wish.
 func (w *world) answered(r Resumed) {
+	if _, runs := w.runs[r.ID]; !runs {
+		return // it was lost with the steps actor, and the core does not know yet
+	}
 	asked, ok := w.wants[r.ID]
 	if !ok || r.Turn != w.turns[r.ID] {
 		w.t.Fatalf("row %d got an answer without asking: %+v", r.ID, r)
