@@ -176,8 +176,8 @@ func (l *Limiter) Renew(context.Context, []limiter.Slot, time.Duration) error { 
 const reconcilePage = 2000
 
 // A page with keys that are not as configured, and whose shards somebody held, is gone through again: an admission holds them for
-// milliseconds, and the next sweep may be a minute away. So many times in a sweep, because a gate with more holders than its
-// limit is among them for as long as it has.
+// milliseconds, and the next sweep may be a minute away. So many times in a sweep of the gates, and of the rates, because a gate with
+// more holders than its limit is among them for as long as it has.
 const (
 	reconcileAgain = 8
 	reconcilePause = 10 * time.Millisecond // doubling, up to reconcileMost
@@ -201,7 +201,7 @@ func (l *Limiter) reconcile(ctx context.Context, page, again int) (total limiter
 		what string
 		one  func(ctx context.Context, after string, page int) (limiter.Reconciled, reconciledPage, error)
 	}{{"reconcile gates", l.reconcileGates}, {"sweep the counters of rate limits", l.sweepRates}} {
-		after, pause := "", reconcilePause
+		after, pause, again := "", reconcilePause, again
 		for {
 			r, p, err := pass.one(ctx, after, page)
 			if err != nil {

@@ -14,7 +14,8 @@ import (
 const (
 	// longStep is for how long a run keeps its slot that is long: a returning chain has to wait for it, see returnPatience.
 	longStep = returnPatience / 4
-	// longMost is what the longest counts for. One alone makes no pace slow: it may have been the machine that stood still.
+	// longMost is what the longest counts for: one alone makes no pace slow whose runs take up to a third of longStep on the average. It may
+	// have been the machine that stood still.
 	longMost = 3 * longStep
 	// keepFor is for how long chains keep their slots when there is reason to.
 	keepFor = time.Minute
