@@ -184,7 +184,8 @@ const (
 	reconcileMost  = 160 * time.Millisecond
 )
 
-// Reconcile implements limiter.Limiter. A round trip for each page of gates' keys and of rates' keys.
+// Reconcile implements limiter.Limiter. A round trip for each page of gates' keys and of rates' keys, and a few more for pages
+// of which somebody held what is not as configured.
 func (l *Limiter) Reconcile(ctx context.Context) (limiter.Reconciled, error) {
 	return l.reconcile(ctx, reconcilePage, reconcileAgain)
 }

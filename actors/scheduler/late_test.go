@@ -11,6 +11,19 @@ import (
 	"github.com/gendurable/gendurable/pg"
 )
 
+// runsOnce expects that a row which runs is still held, by its claim of that number, and lets it come to its end.
+func (h *house) runsOnce(id int64, claim int, job *blocking) {
+	h.t.Helper()
+	if e := h.table.look(id); e.status != pg.Executing || e.Claim != claim {
+		h.t.Errorf("the row that runs is %s, by its claim %d", e.status, e.Claim)
+	}
+	close(job.goOn)
+	h.until("it is done", func() bool { return h.table.look(id).status == pg.Done })
+	if n := job.runs.Load(); n != 1 {
+		h.t.Errorf("it ran %d times", n)
+	}
+}
+
 // lateReleases is a table whose first release is executed late: when the test says so.
 type lateReleases struct {
 	*table
@@ -50,14 +63,7 @@ func TestALateReleaseLeavesTheNextClaimAlone(t *testing.T) {
 	receive(t, "the row runs", long.running)
 	late.asked <- struct{}{}
 	receive(t, "the late release", late.executed)
-	if e := h.table.look(id); e.status != pg.Executing || e.Claim != 2 {
-		t.Errorf("the row that runs is %s, by its claim %d", e.status, e.Claim)
-	}
-	close(long.goOn)
-	h.until("it is done", func() bool { return h.table.look(id).status == pg.Done })
-	if n := long.runs.Load(); n != 1 {
-		t.Errorf("it ran %d times", n)
-	}
+	h.runsOnce(id, 2, long)
 }
 
 // lateLooks is a table whose first look at what is unheld is late.
@@ -96,14 +102,7 @@ func TestALateLookGivesBackNothingOfTheNextLife(t *testing.T) {
 	id := h.add("long", 1)[0]
 	receive(t, "the row runs", long.running)
 	receive(t, "the end of the late look", late.over)
-	if e := h.table.look(id); e.status != pg.Executing || e.Claim != 1 {
-		t.Errorf("the row that runs is %s, after %d claims", e.status, e.Claim)
-	}
-	close(long.goOn)
-	h.until("it is done", func() bool { return h.table.look(id).status == pg.Done })
-	if n := long.runs.Load(); n != 1 {
-		t.Errorf("it ran %d times", n)
-	}
+	h.runsOnce(id, 1, long)
 }
 
 // TestAClaimThatOutlivesItsSchedulerLosesNoRows: rows that were claimed for a scheduler that failed meanwhile are

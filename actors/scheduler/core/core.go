@@ -95,7 +95,7 @@ type held struct {
 	turn, wish int
 	wished     time.Time
 	chain      bool  // what it waits for is the next step of a chain
-	pace       *pace // of a running row
+	pace       *pace // of the runs like it
 	counted    bool  // its end has been counted, see demand
 }
 
@@ -144,7 +144,7 @@ func New(cfg Config, resumed bool, now time.Time) *Core {
 	cfg.fill()
 	c := &Core{
 		cfg: cfg, running: map[int64]*held{}, buffered: map[int64]*held{}, twins: map[int64]*held{}, left: map[int64]time.Time{},
-		misfits: misfits{steps: map[pg.StepRef]*misfit{}}, known: !resumed, limits: newLimits(cfg.Gates, cfg.CountedElsewhere),
+		misfits: misfits{steps: map[pg.StepRef]*misfit{}}, paces: newPaces(), known: !resumed, limits: newLimits(cfg.Gates, cfg.CountedElsewhere),
 	}
 	c.beat.next = now.Add(cfg.Heartbeat)
 	c.supply.start(cfg, now)

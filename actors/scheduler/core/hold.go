@@ -22,8 +22,7 @@ func (c *Core) take(row *pg.Claimed, now time.Time) bool {
 		c.release(row)
 		return false
 	}
-	c.paces.taken(row, now)
-	h := &held{row: row, id: row.ID, seq: c.nextSeq(), since: now}
+	h := &held{row: row, id: row.ID, seq: c.nextSeq(), since: now, pace: c.paces.take(row, now)}
 	if old := c.running[row.ID]; old != nil {
 		// Either the old run's outcome is durable and only its report is late, or the lease was lost and the row
 		// came back. Cancelling harms only the second; the new run waits for the end of the old one in both.

@@ -26,11 +26,12 @@ const (
 // pace is what is known of the runs that begin at one step.
 type pace struct {
 	running int
-	quick   bool          // keeps is known and short
-	keeps   time.Duration // smoothed: for how long one keeps its slot without being ready to give it up
+	keeps   time.Duration // smoothed: for how long one keeps its slot without being ready to give it up; 0 = not known
 	long    time.Time     // when the last long one ended
 	taken   time.Time     // when the last row was, unless it was quick then
 }
+
+func (p *pace) quick() bool { return p.keeps > 0 && p.keeps < longStep }
 
 type paces struct {
 	of map[pg.StepRef]*pace
@@ -44,12 +45,10 @@ type paces struct {
 	coming, kept time.Time
 }
 
+func newPaces() paces { return paces{of: map[pg.StepRef]*pace{}, ending: pace{keeps: 1}} }
+
 func (p *paces) pace(row *pg.Claimed) *pace {
-	switch {
-	case row == nil:
-		return &p.others
-	case row.CancelReason != nil:
-		p.ending.quick = true
+	if row.CancelReason != nil {
 		return &p.ending
 	}
 	ref := pg.StepRef{Machine: row.Machine, Version: row.Version, Step: row.Step}
@@ -59,24 +58,27 @@ func (p *paces) pace(row *pg.Claimed) *pace {
 		return known
 	case len(p.of) == maxPaces:
 		return &p.others
-	case p.of == nil:
-		p.of = map[pg.StepRef]*pace{}
 	}
 	p.of[ref] = new(pace)
 	return p.of[ref]
 }
 
-// taken notes a row that will be started.
-func (p *paces) taken(row *pg.Claimed, now time.Time) {
-	if of := p.pace(row); !of.quick {
+// take notes a row that will be started, and returns its pace.
+func (p *paces) take(row *pg.Claimed, now time.Time) *pace {
+	of := p.pace(row)
+	if !of.quick() {
 		of.taken, p.coming = now, now.Add(keepFor)
 	}
+	return of
 }
 
+// began notes that a row runs. One that was adopted from an earlier life has no pace yet.
 func (p *paces) began(h *held) {
-	h.pace = p.pace(h.row)
+	if h.pace == nil {
+		h.pace = &p.others
+	}
 	h.pace.running++
-	if !h.pace.quick {
+	if !h.pace.quick() {
 		p.slow++
 	}
 }
@@ -85,7 +87,7 @@ func (p *paces) began(h *held) {
 func (c *Core) judge(h *held, e *actors.StepEnded, now time.Time) {
 	p, of, before := &c.paces, h.pace, c.paces.slow
 	of.running--
-	if !of.quick {
+	if !of.quick() {
 		p.slow--
 	}
 	if e.End == actors.EndCrowded {
@@ -115,16 +117,15 @@ func (p *paces) learn(of *pace, h *held, e *actors.StepEnded, now time.Time) {
 		}
 		of.long = now
 	}
+	before := of.quick()
 	of.keeps = smooth(of.keeps, keeps)
-	quick := of.keeps < longStep
-	switch {
-	case of.quick && !quick:
+	switch quick := of.quick(); {
+	case before && !quick:
 		p.slow += of.running
 		p.kept = now.Add(keepFor)
-	case !of.quick && quick:
+	case !before && quick:
 		p.slow -= of.running
 	}
-	of.quick = quick
 }
 
 // Brisk reports whether a chain should give up its slot for a commit: somebody waits for one, here or by all appearances in the queue,
@@ -140,7 +141,7 @@ func (c *Core) Brisk(now time.Time) bool {
 func (p *paces) quicker() {
 	last := p.others.taken
 	for _, of := range p.of {
-		if !of.quick && of.taken.After(last) {
+		if !of.quick() && of.taken.After(last) {
 			last = of.taken
 		}
 	}
